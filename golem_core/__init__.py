@@ -1,0 +1,1 @@
+"""The engine: formats, programs, executors, state, text, sampling, scheduling. No HTTP here."""

@@ -1,0 +1,66 @@
+/* Products of weight matrices with columns: the contract between repacking, kernels and executor.
+ *
+ * A weight matrix (out, in) of any block type is repacked once, at load, into GROUPS of 16 rows
+ * ("r16"): row r of a group lives in lane r, so a kernel never adds horizontally and a row's sum
+ * runs over its blocks in order, in one lane, whatever the instruction set. The last group of a
+ * matrix whose rows are no multiple of 16 is filled with zero rows.
+ *
+ * Activations of block types with integer codes are 8-bit, one f32 scale and one integer sum per
+ * 32 values (a8/32); those of F32, F16 and BF16 weights stay f32.
+ */
+#ifndef GOLEM_LINEAR_H
+#define GOLEM_LINEAR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { GOLEM_GROUP = 16 };                           /* rows of a repacked group */
+enum { GOLEM_ACT_BLOCK = 32 };                       /* values that share an activation scale */
+enum { GOLEM_ACT_F32 = 0, GOLEM_ACT_Q8 = 1 };
+
+/* The columns of one product. */
+typedef struct {
+    const float *x;        /* (n, in) f32, rows x_stride apart; for GOLEM_ACT_F32 */
+    ptrdiff_t x_stride;    /* floats */
+    const int8_t *q;       /* (n, in) codes, contiguous; for GOLEM_ACT_Q8 */
+    const float *d;        /* (n, in / 32) scale of each block: value = d * q */
+    const int32_t *sum;    /* (n, in / 32) sum of the codes of each block */
+} golem_act;
+
+/* out[c * 16 + r] = dot(row r of the group, column c0 + c), c = 0 .. nc - 1.
+ * A column's bits depend on neither nc nor c0. */
+typedef void (*golem_group_fn)(const uint8_t *group, int in, const golem_act *a, int c0, int nc,
+                               float *out);
+
+typedef struct {
+    int id;                /* GGML type id */
+    const char *name;      /* as GGUF spells it, "Q4_0" */
+    int block, bytes;      /* weights and bytes of a block in the file */
+    int act;               /* GOLEM_ACT_F32 or GOLEM_ACT_Q8 */
+    size_t (*group_bytes)(int in);
+    /* rows (1 .. 16) consecutive file rows at src -> one group at dst */
+    void (*repack)(const uint8_t *src, size_t row_bytes, int rows, int in, uint8_t *dst);
+    /* one row in the file's layout -> f32, by the type's definition (equals the numpy dequantiser) */
+    void (*dequant_row)(const uint8_t *src, int in, float *dst);
+} golem_type;
+
+/* One instruction set. dot[i] serves golem_types[i]. */
+typedef struct {
+    const char *name;      /* "portable", "avx2", "avx512" */
+    const golem_group_fn *dot;
+    /* one row (in, multiple of 32) -> codes, scales, sums: amax / 127 per block, ties to even;
+     * the same bits on every instruction set */
+    void (*quantise_row)(const float *x, int in, int8_t *q, float *d, int32_t *sum);
+} golem_linear_isa;
+
+extern const golem_type golem_types[];
+extern const int golem_type_count;
+int golem_type_index(int ggml_id);                  /* -1 when unknown */
+
+extern const golem_linear_isa golem_linear_portable;
+#if defined(__x86_64__)
+extern const golem_linear_isa golem_linear_avx2;    /* avx2 + fma + f16c */
+extern const golem_linear_isa golem_linear_avx512;  /* avx512 f, bw, vl, dq, vnni */
+#endif
+
+#endif

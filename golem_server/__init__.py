@@ -1,0 +1,1 @@
+"""The web layer: Falcon resources, settings, commands."""

@@ -1,0 +1,1 @@
+"""Compute shaders for the Vulkan executor."""
