@@ -1,0 +1,130 @@
+"""Weights as a program sees them: a view of the file's map plus what using it right takes.
+
+File dialects stop here. ``w.linear("blk.0.attn_q")`` gathers the matrix, its bias and its scale by
+GGUF's naming rules, so a plugin that writes ``p.linear(x, b.linear("attn_q"))`` is right for plain,
+biased and scaled files alike. Nothing is copied: an executor repacks what it wants to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from golem_core.formats.blocks import BlockType, dequantise
+
+
+class WeightError(ValueError):
+    """A tensor is missing from the file or has another shape than the architecture gives it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Weight:
+    """A matrix ``(out, in)`` or a stack of them ``(experts, out, in)`` in the file's own blocks.
+
+    data: u8, shape[:-1] + (bytes of a row,), a view of the map. bias: f32 (out,) or None.
+    scale: f32 scalar, or (out,), that multiplies the product; None for 1.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type: BlockType
+    data: np.ndarray = field(repr=False)
+    bias: np.ndarray | None = field(default=None, repr=False)
+    scale: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def out(self) -> int:
+        return self.shape[-2]
+
+    @property
+    def width(self) -> int:
+        """Elements of one row: the length of the vectors it multiplies."""
+        return self.shape[-1]
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes
+
+    def rows(self, start: int, stop: int) -> Weight:
+        """The rows start .. stop-1 of the matrix (of every expert's matrix)."""
+        if not 0 <= start < stop <= self.out:
+            raise WeightError(f"{self.name}: rows {start} to {stop} of {self.out}")
+
+        def cut(part):
+            return None if part is None or part.ndim == 0 else part[..., start:stop]
+
+        return replace(
+            self,
+            name=f"{self.name}[{start}:{stop}]",
+            shape=(*self.shape[:-2], stop - start, self.width),
+            data=self.data[..., start:stop, :],
+            bias=cut(self.bias),
+            scale=self.scale if self.scale is None or self.scale.ndim == 0 else cut(self.scale),
+        )
+
+    def numpy(self) -> np.ndarray:
+        """The whole of it as f32, in its own shape: for tests and for small weights."""
+        return dequantise(self.data, self.type)
+
+
+class Weights:
+    """The tensors of a file, or those below a prefix of it, by the names a plugin uses.
+
+    ``w["output_norm"]`` is a small vector as f32; ``w.linear(name)`` a matrix for ``p.linear`` or
+    ``p.rows``; ``w.block(i)`` the same for the names below ``blk.i.``.
+    """
+
+    def __init__(self, tensors: Mapping[str, Any], prefix: str = "", used: set[str] | None = None):
+        self._tensors = tensors
+        self._prefix = prefix
+        self._used = set() if used is None else used
+
+    def block(self, index: int) -> Weights:
+        return Weights(self._tensors, f"{self._prefix}blk.{index}.", self._used)
+
+    def _find(self, name: str):
+        for full in (f"{self._prefix}{name}.weight", f"{self._prefix}{name}"):
+            if full in self._tensors:
+                self._used.add(full)
+                return self._tensors[full]
+        return None
+
+    def __contains__(self, name: str) -> bool:
+        full = self._prefix + name
+        return f"{full}.weight" in self._tensors or full in self._tensors
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """A small tensor as f32 in its own shape, for norms, biases and tables of frequencies."""
+        tensor = self._find(name)
+        if tensor is None:
+            raise WeightError(f"the file has no tensor {self._prefix}{name}.weight")
+        return dequantise(tensor.data, tensor.type).reshape(tensor.shape)
+
+    def get(self, name: str) -> np.ndarray | None:
+        """As ``w[name]``, None where the file has no such tensor."""
+        return self[name] if name in self else None
+
+    def linear(self, name: str, *, tied: str | None = None) -> Weight:
+        """The matrix ``name`` with its bias and scale; ``tied`` is used where the file has none."""
+        tensor = self._find(name)
+        if tensor is None and tied is not None:
+            return self.linear(tied)
+        if tensor is None:
+            raise WeightError(f"the file has no tensor {self._prefix}{name}.weight")
+        if len(tensor.shape) not in (2, 3):
+            raise WeightError(f"{tensor.name} has {len(tensor.shape)} axes; a product needs 2 or 3")
+        bias, scale = self.get(f"{name}.bias"), self.get(f"{name}.scale")
+        if bias is not None and bias.shape != (tensor.shape[-2],):
+            raise WeightError(
+                f"{self._prefix}{name}.bias has the shape {bias.shape}, its matrix {tensor.shape}"
+            )
+        if scale is not None:
+            scale = scale.reshape(()) if scale.size == 1 else scale.reshape(-1)
+        return Weight(tensor.name, tensor.shape, tensor.type, tensor.data, bias, scale)
+
+    def unused(self) -> list[str]:
+        """Names of the file's tensors that nobody has asked for so far."""
+        return sorted(set(self._tensors) - self._used)
