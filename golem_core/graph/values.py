@@ -1,8 +1,8 @@
 """The typed values of a program: what an author holds between two ops.
 
 A value is an array whose inner extents are known when the program is written and whose outermost
-extent may be symbolic (``n`` columns of a pass, ``m`` scored rows), so all strides are constants and
-a plan made for the maxima runs any smaller binding. A view shares the storage of another value.
+extent may be symbolic (``n`` columns of a pass, ``m`` scored rows), so all strides are constants
+and a plan made for the maxima runs any smaller binding. A view shares another value's storage.
 """
 
 from __future__ import annotations

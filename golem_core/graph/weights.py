@@ -98,14 +98,17 @@ class Weights:
 
     def __getitem__(self, name: str) -> np.ndarray:
         """A small tensor as f32 in its own shape, for norms, biases and tables of frequencies."""
-        tensor = self._find(name)
-        if tensor is None:
+        array = self.get(name)
+        if array is None:
             raise WeightError(f"the file has no tensor {self._prefix}{name}.weight")
-        return dequantise(tensor.data, tensor.type).reshape(tensor.shape)
+        return array
 
     def get(self, name: str) -> np.ndarray | None:
         """As ``w[name]``, None where the file has no such tensor."""
-        return self[name] if name in self else None
+        tensor = self._find(name)
+        if tensor is None:
+            return None
+        return dequantise(tensor.data, tensor.type).reshape(tensor.shape)
 
     def linear(self, name: str, *, tied: str | None = None) -> Weight:
         """The matrix ``name`` with its bias and scale; ``tied`` is used where the file has none."""
