@@ -1,0 +1,160 @@
+"""The memory a program's declarations ask for: allocated once, shared by every slot.
+
+Executors write and read these arrays in place; the scheduler only ever copies, saves or restores
+the part of one slot. Memory comes from anonymous maps, so pages nobody touched cost nothing: a
+server opened with a long context pays for the positions that conversations really reach.
+"""
+
+import math
+import mmap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from golem_core.state.declare import Matrix, Ring, State, Window
+
+DTYPES = {"f16": np.float16, "f32": np.float32}
+
+
+class StateError(ValueError):
+    """A state that cannot be allocated, or bytes that do not belong to it."""
+
+
+@dataclass(frozen=True)
+class RingArrays:
+    """One ring of every slot. Position p of a slot lies in place p mod ``capacity``."""
+
+    declaration: Ring
+    capacity: int  # places C a slot, a multiple of 64
+    k: np.ndarray  # (slots, heads, C, k) f16 or f32
+    v: np.ndarray  # (slots, heads, C, v)
+
+    def parts(self, slot: int, positions: int) -> tuple[np.ndarray, np.ndarray]:
+        """Views of the places that ``positions`` columns of the slot have written."""
+        used = min(positions * self.declaration.rate, self.capacity)
+        return self.k[slot, :, :used], self.v[slot, :, :used]
+
+
+class States:
+    """Every state of a program, for ``slots`` conversations of ``context`` positions each.
+
+    declarations: Ring, Matrix and Window records, or a mapping whose values they are.
+    context: positions a slot keeps. pass_width: columns of the widest pass; a sliding ring keeps
+    that many positions besides its window. dtype: of keys and values, "f16" or "f32"; recurrent
+    states are f32 always. Raises StateError.
+    """
+
+    def __init__(
+        self,
+        declarations: Iterable[State] | Mapping[str, State],
+        slots: int,
+        context: int,
+        pass_width: int,
+        dtype: str = "f16",
+    ):
+        if dtype not in DTYPES:
+            raise StateError(f"a cache of {dtype!r}: golem keeps keys and values as f16 or f32")
+        if min(slots, context, pass_width) < 1:
+            raise StateError(
+                f"{slots} slots of {context} positions and passes of {pass_width} columns: "
+                "each must be at least 1"
+            )
+        self.slots = slots
+        self.context = context
+        self.pass_width = pass_width
+        self.dtype = dtype
+        self.rings: dict[str, RingArrays] = {}
+        self.matrices: dict[str, np.ndarray] = {}  # (slots, heads, v, k) f32
+        self.windows: dict[str, np.ndarray] = {}  # (slots, rows, channels) f32
+        if isinstance(declarations, Mapping):
+            declarations = declarations.values()
+        for d in declarations:
+            self._allocate(d)
+
+    def _allocate(self, d: State) -> None:
+        if isinstance(d, Ring):
+            capacity = d.capacity(self.context, self.pass_width)
+            kept = DTYPES[self.dtype]
+            k = _zeros((self.slots, d.heads, capacity, d.k), kept)
+            v = _zeros((self.slots, d.heads, capacity, d.v), kept)
+            self.rings[d.name] = RingArrays(d, capacity, k, v)
+        elif isinstance(d, Matrix):
+            self.matrices[d.name] = _zeros((self.slots, d.heads, d.v, d.k), np.float32)
+        elif isinstance(d, Window):
+            self.windows[d.name] = _zeros((self.slots, d.rows, d.channels), np.float32)
+        else:
+            raise StateError(f"{d!r} is neither a Ring, a Matrix nor a Window")
+
+    @property
+    def recurrent(self) -> bool:
+        """True when a part of the memory cannot be rewound to an earlier position."""
+        return bool(self.matrices or self.windows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of address space; those never touched take no memory."""
+        rings = sum(r.k.nbytes + r.v.nbytes for r in self.rings.values())
+        return rings + sum(a.nbytes for a in (self.matrices | self.windows).values())
+
+    def _parts(self, slot: int, positions: int) -> dict[str, list[np.ndarray]]:
+        if not 0 <= slot < self.slots:
+            raise StateError(f"slot {slot}: there are {self.slots}, counted from 0")
+        if not 0 <= positions <= self.context:
+            raise StateError(f"{positions} positions: a slot keeps {self.context}")
+        parts = {name: list(ring.parts(slot, positions)) for name, ring in self.rings.items()}
+        for name, array in (self.matrices | self.windows).items():
+            parts[name] = [array[slot]]
+        return parts
+
+    def save(self, slot: int, positions: int) -> dict[str, bytes]:
+        """What the slot holds after its first ``positions`` positions, as bytes by state name.
+
+        A ring gives its keys (heads, used, k), then its values (heads, used, v), where used is
+        min(positions, C); a recurrent state gives itself whole.
+        """
+        return {
+            name: b"".join(part.tobytes() for part in parts)
+            for name, parts in self._parts(slot, positions).items()
+        }
+
+    def restore(self, slot: int, positions: int, saved: Mapping[str, bytes]) -> None:
+        """Writes what ``save`` returned for as many positions into a slot.
+
+        Everything is checked before anything is written; raises StateError.
+        """
+        mine = self._parts(slot, positions)
+        if mine.keys() != saved.keys():
+            raise StateError(f"saved states {sorted(saved)}; this program has {sorted(mine)}")
+        for name, parts in mine.items():
+            wanted = sum(part.nbytes for part in parts)
+            if len(saved[name]) != wanted:
+                raise StateError(f"state {name}: {len(saved[name])} bytes saved, {wanted} wanted")
+        for name, parts in mine.items():
+            at = 0
+            for part in parts:
+                flat = np.frombuffer(saved[name], part.dtype, part.size, at)
+                part[...] = flat.reshape(part.shape)
+                at += part.nbytes
+
+    def copy(self, source: int, target: int, positions: int) -> None:
+        """Makes slot ``target`` hold the first ``positions`` positions of slot ``source``."""
+        theirs = self._parts(source, positions)
+        for name, parts in self._parts(target, positions).items():
+            for to, part in zip(parts, theirs[name], strict=True):
+                to[...] = part
+
+
+def _zeros(shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    """Zeros on page boundaries, no page of them touched."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size == 0:
+        return np.zeros(shape, dtype)
+    try:
+        pages = mmap.mmap(-1, size)
+    except (OSError, ValueError, OverflowError) as error:
+        raise StateError(
+            f"{size / 2**30:.1f} GiB for a state of shape {shape}: {error}; "
+            "lower -context or -parallel"
+        ) from error
+    return np.frombuffer(pages, dtype).reshape(shape)
