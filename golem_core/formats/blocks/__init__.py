@@ -1,0 +1,6 @@
+"""Quantised blocks: the table of types, and numpy code that decodes, encodes and invents them."""
+
+from golem_core.formats.blocks.dequantise import dequantise
+from golem_core.formats.blocks.types import TYPES, BlockType, by_id, by_name
+
+__all__ = ["TYPES", "BlockType", "by_id", "by_name", "dequantise"]
