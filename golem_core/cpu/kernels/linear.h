@@ -5,8 +5,8 @@
  * runs over its blocks in order, in one lane, whatever the instruction set. The last group of a
  * matrix whose rows are no multiple of 16 is filled with zero rows.
  *
- * Activations of block types with integer codes are 8-bit, one f32 scale and one integer sum per
- * 32 values (a8/32); those of F32, F16 and BF16 weights stay f32.
+ * Activations of block types with integer codes are 8-bit with one scale per 32 values
+ * (golem_q8); those of F32, F16 and BF16 weights stay f32.
  */
 #ifndef GOLEM_LINEAR_H
 #define GOLEM_LINEAR_H
@@ -18,17 +18,24 @@ enum { GOLEM_GROUP = 16 };                           /* rows of a repacked group
 enum { GOLEM_ACT_BLOCK = 32 };                       /* values that share an activation scale */
 enum { GOLEM_ACT_F32 = 0, GOLEM_ACT_Q8 = 1 };
 
+/* 32 consecutive activations of one column: value i = d * q[i]. 44 bytes, 4-byte aligned. */
+typedef struct {
+    float d;            /* amax / 127 */
+    float s;            /* d * (half[0] + half[1]) */
+    int16_t half[2];    /* sums of q[0..15] and of q[16..31] */
+    int8_t q[32];       /* -127 .. 127 */
+} golem_q8;
+
 /* The columns of one product. */
 typedef struct {
     const float *x;        /* (n, in) f32, rows x_stride apart; for GOLEM_ACT_F32 */
     ptrdiff_t x_stride;    /* floats */
-    const int8_t *q;       /* (n, in) codes, contiguous; for GOLEM_ACT_Q8 */
-    const float *d;        /* (n, in / 32) scale of each block: value = d * q */
-    const int32_t *sum;    /* (n, in / 32) sum of the codes of each block */
+    const golem_q8 *q;     /* (in / 32, n): block b of column c is q[b * n + c]; GOLEM_ACT_Q8 */
+    int n;                 /* columns side by side in q */
 } golem_act;
 
 /* out[c * 16 + r] = dot(row r of the group, column c0 + c), c = 0 .. nc - 1.
- * A column's bits depend on neither nc nor c0. */
+ * A column's bits depend on neither n, nc nor c0. */
 typedef void (*golem_group_fn)(const uint8_t *group, int in, const golem_act *a, int c0, int nc,
                                float *out);
 
@@ -37,6 +44,7 @@ typedef struct {
     const char *name;      /* as GGUF spells it, "Q4_0" */
     int block, bytes;      /* weights and bytes of a block in the file */
     int act;               /* GOLEM_ACT_F32 or GOLEM_ACT_Q8 */
+    /* bytes of one group, a multiple of 64; groups of a matrix follow each other, 64-byte aligned */
     size_t (*group_bytes)(int in);
     /* rows (1 .. 16) consecutive file rows at src -> one group at dst */
     void (*repack)(const uint8_t *src, size_t row_bytes, int rows, int in, uint8_t *dst);
@@ -48,9 +56,12 @@ typedef struct {
 typedef struct {
     const char *name;      /* "portable", "avx2", "avx512" */
     const golem_group_fn *dot;
-    /* one row (in, multiple of 32) -> codes, scales, sums: amax / 127 per block, ties to even;
-     * the same bits on every instruction set */
-    void (*quantise_row)(const float *x, int in, int8_t *q, float *d, int32_t *sum);
+    /* column c of n: one row x (in, a multiple of 32) -> q[b * n], b = 0 .. in / 32 - 1, where the
+     * caller passes q = first block of the column (act.q + c). Per block d = amax / 127, codes
+     * rounded to nearest, ties to even. A block with a NaN or infinity gets d = s = NaN and zero
+     * codes, so every product it enters is NaN; one below 1e-30 gets d = 0.
+     * The same bits on every instruction set. */
+    void (*quantise_row)(const float *x, int in, golem_q8 *q, int n);
 } golem_linear_isa;
 
 extern const golem_type golem_types[];
