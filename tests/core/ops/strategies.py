@@ -1,0 +1,410 @@
+"""Random programs of one op each, with everything a pass needs to run them.
+
+Shapes include one row, widths off every vector length where the op allows it, strided views,
+several slots, several block types. Every strategy draws a ``Case``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import strategies as st
+
+from golem_core.formats.blocks import TYPES, random_blocks
+from golem_core.graph.builder import Builder
+from golem_core.graph.ops import UNARY, Rope
+from golem_core.graph.program import Program
+from golem_core.graph.values import Value
+from golem_core.graph.weights import Weight
+
+MAX_N = 40
+
+
+@dataclass
+class Case:
+    """A program, the passes to run one after the other, and how close executors must come."""
+
+    program: Program
+    passes: list[dict[str, np.ndarray]]
+    outputs: tuple[str, ...]
+    slots: int = 1
+    context: int = 256
+    # Largest |difference| allowed, relative to the largest |value| of the reference's result.
+    tolerance: float = 2e-6
+    maxima: dict[str, int] = field(default_factory=lambda: {"n": MAX_N, "m": MAX_N})
+
+
+CASES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {}
+
+
+def case(strategy):
+    """Registers a composite strategy under the name of the op it draws."""
+    CASES[strategy.__name__.removesuffix("_case")] = strategy
+    return strategy
+
+
+class Writer:
+    """A builder with random inputs: what a strategy writes its op with."""
+
+    def __init__(self, draw):
+        self.draw = draw
+        self.rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+        self.p = Builder("case")
+        self.n = draw(st.integers(1, MAX_N))
+        self.inputs: dict[str, np.ndarray] = {}
+        self.p.axis("n", MAX_N)
+
+    def value(self, *inner: int, name: str = "x", rows=None, scale: float = 1.0) -> Value:
+        """An input (n, *inner), sometimes a strided view of a wider one."""
+        pad = self.draw(st.sampled_from((0, 0, 3, 16)))
+        rows_here = self.n if rows is None else rows
+        array = self.rng.standard_normal((rows_here, *inner[:-1], inner[-1] + pad)) * scale
+        self.inputs[name] = array.astype(np.float32)
+        extent = self.p.columns if rows is None else rows
+        whole = self.p.input(name, (extent, *inner[:-1], inner[-1] + pad))
+        return self.p.slice(whole, pad, pad + inner[-1]) if pad else whole
+
+    def ids(self, high: int, *inner: int, name: str = "ids", rows=None) -> Value:
+        count = self.n if rows is None else rows
+        self.inputs[name] = self.rng.integers(0, high, (count, *inner)).astype(np.int32)
+        extent = self.p.columns if rows is None else rows
+        return self.p.input(name, (extent, *inner), "i32")
+
+    def vector(self, size: int) -> np.ndarray:
+        return self.rng.standard_normal(size).astype(np.float32)
+
+    def weight(self, shape: tuple[int, ...], name: str = "w", type_id: int | None = None) -> Weight:
+        """Random blocks of a type whose block divides the width."""
+        fitting = [t for t in TYPES.values() if shape[-1] % t.weights == 0]
+        kind = self.draw(st.sampled_from(fitting)) if type_id is None else TYPES[type_id]
+        rows = int(np.prod(shape[:-1]))
+        blocks = random_blocks((rows, shape[-1]), kind, self.rng, shape[-1] ** -0.5)
+        bias = self.vector(shape[-2]) if self.draw(st.booleans()) else None
+        scale = np.float32(0.37).reshape(()) if self.draw(st.booleans()) else None
+        if len(shape) == 3:
+            bias = None
+        return Weight(name, shape, kind, blocks.reshape(*shape[:-1], -1), bias, scale)
+
+    def case(self, *values: Value, **options) -> Case:
+        for i, value in enumerate(values):
+            self.p.output(f"y{i}", value)
+        names = tuple(f"y{i}" for i in range(len(values)))
+        return Case(self.p.build(), [self.inputs], names, **options)
+
+
+WIDTHS = st.sampled_from((1, 2, 3, 7, 8, 16, 17, 31, 32, 33, 64, 100, 256, 300))
+BLOCK_WIDTHS = st.sampled_from((32, 64, 96, 128, 256, 512, 576, 1024))
+# Integer products round activations to 8 bits, which the reference does not.
+EIGHT_BITS = 2e-2
+
+
+def tolerance(w: Weight) -> float:
+    return 1e-5 if w.type.name in ("F32", "F16", "BF16") else EIGHT_BITS
+
+
+@case
+@st.composite
+def copy_case(draw):
+    w = Writer(draw)
+    x = w.value(draw(st.integers(1, 4)), draw(st.integers(1, 5)), draw(WIDTHS))
+    return w.case(w.p.permute(x, draw(st.permutations((0, 1, 2)))), tolerance=0)
+
+
+@case
+@st.composite
+def concat_case(draw):
+    w = Writer(draw)
+    parts = [w.value(draw(WIDTHS), name=f"x{i}") for i in range(draw(st.integers(1, 3)))]
+    return w.case(w.p.concat(parts), tolerance=0)
+
+
+@case
+@st.composite
+def rows_case(draw):
+    w = Writer(draw)
+    width, k = draw(BLOCK_WIDTHS), draw(st.integers(1, 3))
+    tables = [w.weight((11, width), f"t{i}") for i in range(draw(st.sampled_from((1, k))))]
+    ids = w.ids(11, k)
+    weights = w.value(k, name="weights") if draw(st.booleans()) else None
+    return w.case(w.p.rows(tables, ids, weights, scale=draw(st.sampled_from((1.0, 25.3)))))
+
+
+@case
+@st.composite
+def overlay_case(draw):
+    w = Writer(draw)
+    e, width = draw(st.integers(1, 5)), draw(WIDTHS)
+    x, media = w.value(width), w.value(width, name="media", rows=e)
+    place = w.ids(e + 1, name="place")
+    w.inputs["place"] -= 1
+    return w.case(w.p.overlay(x, media, place), tolerance=0)
+
+
+@case
+@st.composite
+def pick_case(draw):
+    w = Writer(draw)
+    x, m = w.value(2, draw(WIDTHS)), draw(st.integers(1, w.n))
+    w.inputs["outputs"] = np.sort(w.rng.choice(w.n, m, replace=False)).astype(np.int32)
+    w.p.axis("m", MAX_N)
+    return w.case(w.p.pick(x, w.p.outputs), tolerance=0)
+
+
+@case
+@st.composite
+def linear_case(draw):
+    w = Writer(draw)
+    matrix = w.weight((draw(st.sampled_from((1, 15, 16, 17, 48, 100))), draw(BLOCK_WIDTHS)))
+    return w.case(w.p.linear(w.value(matrix.width), matrix), tolerance=tolerance(matrix))
+
+
+@case
+@st.composite
+def linear_by_expert_case(draw):
+    w = Writer(draw)
+    count, k = draw(st.integers(1, 5)), draw(st.integers(1, 3))
+    out, width = draw(st.sampled_from((1, 16, 33))), draw(BLOCK_WIDTHS)
+    matrix = w.weight((count, out, width))
+    x = w.value(width) if draw(st.booleans()) else w.value(k, width)
+    experts = w.ids(count, k)
+    return w.case(w.p.linear_by_expert(x, matrix, experts), tolerance=tolerance(matrix))
+
+
+@case
+@st.composite
+def route_case(draw):
+    w = Writer(draw)
+    count = draw(st.integers(1, 40))
+    logits = w.value(count, scale=3.0)
+    scale = np.abs(w.vector(count)) if draw(st.booleans()) else None
+    k = draw(st.integers(1, count))
+    made = w.p.route(logits, k, normalise=draw(st.booleans()), scale=1.5, expert_scale=scale)
+    return w.case(*made)
+
+
+@case
+@st.composite
+def combine_case(draw):
+    w = Writer(draw)
+    k = draw(st.integers(1, 5))
+    return w.case(w.p.combine(w.value(k, draw(WIDTHS)), w.value(k, name="weights")))
+
+
+@case
+@st.composite
+def rms_norm_case(draw):
+    w = Writer(draw)
+    width = draw(WIDTHS)
+    inner = (draw(st.integers(1, 4)), width) if draw(st.booleans()) else (width,)
+    weight = w.vector(width) if draw(st.booleans()) else None
+    floor = draw(st.sampled_from((0.0, 0.5)))
+    return w.case(w.p.rms_norm(w.value(*inner), weight, 1e-5, floor))
+
+
+@case
+@st.composite
+def layer_norm_case(draw):
+    w = Writer(draw)
+    width = draw(WIDTHS)
+    weight = w.vector(width) if draw(st.booleans()) else None
+    bias = w.vector(width) if draw(st.booleans()) else None
+    return w.case(w.p.layer_norm(w.value(width), weight, bias, 1e-5))
+
+
+@case
+@st.composite
+def rope_case(draw):
+    w = Writer(draw)
+    parts = draw(st.sampled_from((1, 1, 2)))
+    pairs = draw(st.sampled_from((2, 4, 16, 32, 34)))
+    width = 2 * pairs + parts * draw(st.sampled_from((0, 2, 10)))
+    axes = draw(st.integers(1, 3))
+    axis = w.rng.integers(0, axes, pairs).astype(np.int32)
+    freq = (10000.0 ** -w.rng.random(pairs)).astype(np.float32)
+    pairing = draw(st.sampled_from(("halves", "adjacent")))
+    spec = Rope(freq, pairing, axis if axes > 1 else None, parts, draw(st.sampled_from((1.0, 1.3))))
+    positions = w.ids(200, axes, name="at") if axes > 1 else w.ids(200, name="at")
+    x = w.value(draw(st.integers(1, 4)), width)
+    return w.case(w.p.rope(x, positions, spec), tolerance=1e-5)
+
+
+@case
+@st.composite
+def unary_case(draw):
+    w = Writer(draw)
+    x = w.value(draw(WIDTHS), scale=draw(st.sampled_from((1.0, 30.0))))
+    if (kind := draw(st.sampled_from(UNARY))) == "exp":
+        x = w.p.clamp(x, -20, 20)
+    return w.case(w.p.unary(x, kind), tolerance=4e-6)
+
+
+@case
+@st.composite
+def gate_case(draw):
+    w = Writer(draw)
+    width = draw(WIDTHS)
+    kind = draw(st.sampled_from(tuple(k for k in UNARY if k != "exp")))
+    return w.case(w.p.gate(w.value(width), w.value(width, name="b"), kind), tolerance=4e-6)
+
+
+def _second(w: Writer, inner: tuple[int, ...], name: str):
+    """A second operand in one of the forms an elementwise op allows."""
+    form = w.draw(st.sampled_from(("same", "column", "row", "vector", "number")))
+    if form == "same":
+        return w.value(*inner, name=name)
+    if form == "column":
+        return w.value(*(1 for _ in inner), name=name)
+    if form == "row":
+        return w.value(*inner, name=name, rows=1)
+    return w.vector(inner[-1]) if form == "vector" else 1.7
+
+
+def _elementwise(op: str, seconds: int):
+    @st.composite
+    def strategy(draw):
+        w = Writer(draw)
+        inner = (draw(st.integers(1, 3)), draw(WIDTHS)) if draw(st.booleans()) else (draw(WIDTHS),)
+        x = w.value(*inner)
+        return w.case(getattr(w.p, op)(x, *(_second(w, inner, f"s{i}") for i in range(seconds))))
+
+    CASES[op] = strategy
+    return strategy
+
+
+add_case = _elementwise("add", 1)
+mul_case = _elementwise("mul", 1)
+fma_case = _elementwise("fma", 2)
+
+
+@case
+@st.composite
+def clamp_case(draw):
+    w = Writer(draw)
+    return w.case(w.p.clamp(w.value(draw(WIDTHS)), -0.5, 0.75), tolerance=0)
+
+
+@case
+@st.composite
+def softcap_case(draw):
+    w = Writer(draw)
+    return w.case(w.p.softcap(w.value(draw(WIDTHS), scale=40.0), 30.0), tolerance=4e-6)
+
+
+@case
+@st.composite
+def softmax_case(draw):
+    w = Writer(draw)
+    return w.case(w.p.softmax(w.value(draw(WIDTHS), scale=5.0)), tolerance=4e-6)
+
+
+@case
+@st.composite
+def top_k_case(draw):
+    w = Writer(draw)
+    width = draw(WIDTHS)
+    return w.case(*w.p.top_k(w.value(width), draw(st.integers(1, width))), tolerance=0)
+
+
+@case
+@st.composite
+def reduce_case(draw):
+    w = Writer(draw)
+    k = draw(st.integers(1, 12))
+    weights = w.vector(k) if draw(st.booleans()) else None
+    x = w.value(k, draw(WIDTHS))
+    return w.case(w.p.reduce(x, draw(st.sampled_from(("sum", "mean"))), weights))
+
+
+def _cuts(w: Writer) -> np.ndarray:
+    """Offsets of texts that together are the n rows; no text is empty."""
+    inside = w.rng.choice(np.arange(1, w.n), min(w.n - 1, w.draw(st.integers(0, 4))), replace=False)
+    return np.array([0, *sorted(inside), w.n], np.int32)
+
+
+@case
+@st.composite
+def pool_case(draw):
+    w = Writer(draw)
+    w.inputs["offsets"] = cuts = _cuts(w)
+    offsets = w.p.input("offsets", (w.p.axis("s", MAX_N) + 1,), "i32")
+    assert len(cuts) <= MAX_N
+    return w.case(w.p.pool(w.value(draw(WIDTHS)), offsets))
+
+
+@st.composite
+def attend_in_one_pass(draw):
+    """Attention without a ring: over all rows, over texts, over groups, with every mask."""
+    w = Writer(draw)
+    kv, share = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    d, dv = draw(st.sampled_from(((8, 8), (16, 24), (64, 64), (33, 20))))
+    options = {
+        "back": draw(st.sampled_from((None, 0, 5))),
+        "ahead": draw(st.sampled_from((0, 3, None))),
+    }
+    form = draw(st.sampled_from(("all", "texts", "groups")))
+    if form == "texts":
+        w.inputs["offsets"] = _cuts(w)
+        options["offsets"] = w.p.input("offsets", (w.p.axis("s", MAX_N) + 1,), "i32")
+    elif form == "groups":
+        options["group"] = draw(st.integers(1, 12))
+    if draw(st.booleans()):
+        options["softcap"] = 3.0
+    if options["back"] is not None and options["ahead"] == 0 and draw(st.booleans()):
+        shape = (options["back"] + 1, kv * share, d)
+        options["rel"] = w.rng.standard_normal(shape).astype(np.float32)
+    q = w.value(kv * share, d, name="q")
+    k, v = w.value(kv, d, name="k"), w.value(kv, dv, name="v")
+    return w.case(w.p.attend(q, k, v, scale=d**-0.5, **options), tolerance=1e-5)
+
+
+@st.composite
+def attend_with_ring(draw):
+    """Several slots over several passes: full and sliding rings that wrap, prompts and draws."""
+    w = Writer(draw)
+    kv, share = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    d, window = draw(st.sampled_from((8, 20, 64))), draw(st.sampled_from((None, 5, 70)))
+    context, slots = draw(st.sampled_from((96, 700))), draw(st.integers(1, 3))
+    p, n = w.p, w.p.columns
+    ring = p.ring("kv", kv, d, window=window)
+    q, k, v = (p.input(s, (n, h, d)) for s, h in (("q", kv * share), ("k", kv), ("v", kv)))
+    back = None if window is None else window - 1
+    p.output("y0", p.attend(q, k, v, ring, scale=d**-0.5, back=back))
+    at, passes = [0] * slots, []
+    for _ in range(draw(st.integers(1, 6))):
+        runs = _runs(w, at, context)
+        if not runs:
+            break
+        count = sum(r[2] for r in runs)
+        arrays = {"runs": np.array(runs, np.int32)}
+        for name, h in (("q", kv * share), ("k", kv), ("v", kv)):
+            arrays[name] = w.rng.standard_normal((count, h, d)).astype(np.float32)
+        passes.append(arrays)
+    # The cpu's rings are f16.
+    return Case(p.build(), passes, ("y0",), slots, context, tolerance=2e-3)
+
+
+def _runs(w: Writer, at: list[int], context: int) -> list[tuple[int, int, int, int, int]]:
+    """Some slots draw one column each, some read a piece of a prompt; at moves on."""
+    runs, first = [], 0
+    order = w.rng.permutation(len(at)).tolist()
+    drawn = [s for s in order if at[s] and w.rng.random() < 0.5]
+    for slot in drawn + [s for s in order if s not in drawn]:
+        role = 0 if slot in drawn else 1
+        if role == 1 and at[slot] and w.rng.random() < 0.2:
+            at[slot] = int(w.rng.integers(0, at[slot] + 1)) if w.rng.random() < 0.5 else 0
+        room = min(MAX_N - first, context - at[slot])
+        if room < 1:
+            continue
+        count = 1 if role == 0 else int(w.rng.integers(1, room + 1))
+        runs.append((slot, first, count, at[slot], role))
+        at[slot] += count
+        first += count
+    return runs
+
+
+@case
+@st.composite
+def attend_case(draw):
+    return draw(attend_in_one_pass() if draw(st.booleans()) else attend_with_ring())

@@ -1,0 +1,117 @@
+"""Every op runs on the reference executor, and the ones with a closed form equal it."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from golem_core.graph.builder import Builder
+from golem_core.graph.ops import OPS, Rope
+from golem_core.reference import ReferenceExecutor
+from tests.core.ops.strategies import CASES, Case
+
+
+def run(case: Case) -> list[dict[str, np.ndarray]]:
+    """The outputs of every pass of a case on the reference executor."""
+    executor = ReferenceExecutor(
+        case.program, slots=case.slots, context=case.context, maxima=case.maxima
+    )
+    return [
+        {k: v.copy() for k, v in executor.run(inputs, case.outputs).items()}
+        for inputs in case.passes
+    ]
+
+
+def test_every_op_has_a_strategy():
+    assert set(CASES) | {"rope_table"} == set(OPS)
+
+
+@pytest.mark.parametrize("op", sorted(CASES))
+def test_reference_runs_every_case_with_the_declared_shapes(op):
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(CASES[op]())
+    def check(case):
+        for made, inputs in zip(run(case), case.passes, strict=True):
+            n = len(next(iter(inputs.values())))
+            for name in case.outputs:
+                value = case.program.outputs[name]
+                assert made[name].shape[1:] == value.inner
+                assert np.isfinite(made[name]).all()
+                if str(value.rows) == "n" and "runs" not in inputs:
+                    assert made[name].shape[0] in (n, *(len(a) for a in inputs.values()))
+
+    check()
+
+
+def one(write, **inputs) -> np.ndarray:
+    """The result of one op on a pass of these inputs."""
+    p = Builder("one")
+    n = p.axis("n", 64)
+    values = {
+        name: p.input(name, (n, *a.shape[1:]), "i32" if a.dtype.kind == "i" else "f32")
+        for name, a in inputs.items()
+    }
+    p.output("y", write(p, **values))
+    return ReferenceExecutor(p.build()).run(inputs, ("y",))["y"]
+
+
+def test_rope_keeps_the_length_of_every_pair_and_turns_by_position_times_frequency():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((5, 2, 8)).astype(np.float32)
+    at = np.array([0, 1, 2, 7, 100], np.int32)
+    spec = Rope.of(8, 10000.0, pairing="adjacent")
+    y = one(lambda p, x, at: p.rope(x, at, spec), x=x, at=at)
+    z, w = x[..., 0::2] + 1j * x[..., 1::2], y[..., 0::2] + 1j * y[..., 1::2]
+    turn = np.exp(1j * at[:, None] * 10000.0 ** (-np.arange(4) / 4))
+    np.testing.assert_allclose(w, z * turn[:, None], atol=1e-5)
+
+
+def test_attention_to_one_key_is_its_value():
+    rng = np.random.default_rng(2)
+    q, k, v = (rng.standard_normal((6, 2, 4)).astype(np.float32) for _ in range(3))
+    y = one(lambda p, q, k, v: p.attend(q, k, v, scale=1.0, back=0), q=q, k=k, v=v)
+    np.testing.assert_array_equal(y, v)
+
+
+def test_causal_attention_with_equal_scores_is_a_running_mean():
+    v = np.arange(12, dtype=np.float32).reshape(6, 1, 2)
+    zero = np.zeros((6, 1, 3), np.float32)
+    y = one(lambda p, q, k, v: p.attend(q, k, v, scale=1.0), q=zero, k=zero, v=v)
+    mean = np.cumsum(v[:, 0], 0) / np.arange(1, 7)[:, None]
+    np.testing.assert_allclose(y[:, 0], mean, rtol=1e-6)
+
+
+@given(st.integers(1, 20), st.integers(1, 7))
+@settings(max_examples=25, deadline=None)
+def test_attention_fed_in_pieces_equals_attention_fed_at_once(n, piece):
+    rng = np.random.default_rng(n * 31 + piece)
+    q, k, v = (rng.standard_normal((n, 2, 8)).astype(np.float32) for _ in range(3))
+
+    def program(ring):
+        p = Builder("attend")
+        a = [p.input(s, (p.axis("n", 64), 2, 8)) for s in "qkv"]
+        held = p.ring("kv", 2, 8, window=6) if ring else None
+        p.output("y", p.attend(*a, held, scale=0.3, back=5))
+        return p.build()
+
+    whole = ReferenceExecutor(program(False)).run({"q": q, "k": k, "v": v}, ("y",))["y"]
+    fed = ReferenceExecutor(program(True), slots=2, context=32, maxima={"n": 8})
+    parts = []
+    for a in range(0, n, piece):
+        b = min(a + piece, n)
+        runs = np.array([[1, 0, b - a, a, 1]], np.int32)
+        inputs = {"runs": runs, "q": q[a:b], "k": k[a:b], "v": v[a:b]}
+        parts.append(fed.run(inputs, ("y",))["y"].copy())
+    np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-6)
+
+
+def test_route_takes_the_largest_and_breaks_ties_to_the_lower_index():
+    logits = np.log(np.array([[1, 4, 4, 2]], np.float32))
+    p = Builder("route")
+    x = p.input("x", (p.axis("n", 4), 4))
+    experts, weights = p.route(x, 3, normalise=True)
+    p.output("experts", experts)
+    p.output("weights", weights)
+    made = ReferenceExecutor(p.build()).run({"x": logits}, ("experts", "weights"))
+    assert made["experts"].tolist() == [[1, 2, 3]]
+    np.testing.assert_allclose(made["weights"], [[0.4, 0.4, 0.2]], rtol=1e-6)
