@@ -33,7 +33,9 @@ class BlockType:
     def row_weights(self, n: int) -> int:
         """Weights in a row of ``n`` bytes; ``ValueError`` when ``n`` is no multiple of a block."""
         if n % self.bytes:
-            raise ValueError(f"a row of {n} bytes cannot be {self.name}: its blocks take {self.bytes}")
+            raise ValueError(
+                f"a row of {n} bytes cannot be {self.name}: its blocks take {self.bytes}"
+            )
         return n // self.bytes * self.weights
 
     def __str__(self) -> str:

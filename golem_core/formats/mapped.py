@@ -1,0 +1,80 @@
+"""A model file in memory: opened, measured, mapped, and watched for changes on disk.
+
+The readers of this package decode views of the map when asked; a file that another process cuts
+short would then kill this one, so whoever keeps a file open asks `changed` before each use.
+"""
+
+import mmap
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+
+from golem_core.formats.errors import FormatError
+
+
+class MappedFile:
+    """The bytes of one regular file: ``bytes`` is a read-only u8 array over a memory map.
+
+    With ``mapped=False`` the file is read into memory instead. ``FormatError`` when the path is
+    no readable, regular, non-empty file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, mapped: bool = True):
+        self.path = Path(path)
+        self._map: mmap.mmap | None = None
+        try:
+            # Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (OSError, ValueError) as error:
+            raise FormatError(f"{self.path}: cannot be opened: {_why(error)}") from None
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+                raise FormatError(f"{self.path}: is {kind}; name a model file")
+            if status.st_size == 0:
+                raise FormatError(f"{self.path}: is empty")
+            self._identity = _identity(status)
+            self.bytes = self._contents(descriptor, status.st_size, mapped)
+        except OSError as error:
+            raise FormatError(f"{self.path}: cannot be read: {_why(error)}") from None
+        finally:
+            os.close(descriptor)
+
+    def _contents(self, descriptor: int, size: int, mapped: bool) -> np.ndarray:
+        if mapped:
+            self._map = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+            return np.frombuffer(self._map, np.uint8)
+        contents = np.empty(size, np.uint8)
+        with open(descriptor, "rb", closefd=False) as file:
+            if file.readinto(contents) != size:
+                raise FormatError(f"{self.path}: became shorter while it was read")
+        contents.flags.writeable = False
+        return contents
+
+    def changed(self) -> bool:
+        """Whether the path no longer names the file as opened: other inode, size or mtime, or gone."""
+        try:
+            return _identity(os.stat(self.path)) != self._identity
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        """Let go of the map; it stays until the last view of it is gone."""
+        self.bytes = np.empty(0, np.uint8)
+        if self._map is not None:
+            try:
+                self._map.close()
+            except BufferError:
+                pass  # a caller still holds a view, whose end will unmap the file
+            self._map = None
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _why(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error)).lower()
