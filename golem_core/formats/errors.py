@@ -2,7 +2,7 @@
 
 
 class FormatError(ValueError):
-    """A file that cannot be read. The text is one line: the file, what is wrong, where, what to do."""
+    """A file that cannot be read. The text is one line: the file, what is wrong, and where."""
 
 
 def shown(text: object, limit: int = 80) -> str:

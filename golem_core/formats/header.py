@@ -118,7 +118,7 @@ class _Cursor:
         (length,) = self.take(_U64, what)
         if length > LONGEST_NAME:
             raise self.fail(
-                f"{what} at byte {start} has {length} bytes; more than {LONGEST_NAME} are not allowed"
+                f"{what} at byte {start} has {length} bytes, but may have {LONGEST_NAME}"
             )
         self.skip(length, what)
         try:

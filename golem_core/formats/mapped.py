@@ -4,6 +4,7 @@ The readers of this package decode views of the map when asked; a file that anot
 short would then kill this one, so whoever keeps a file open asks `changed` before each use.
 """
 
+import contextlib
 import mmap
 import os
 import stat
@@ -55,7 +56,7 @@ class MappedFile:
         return contents
 
     def changed(self) -> bool:
-        """Whether the path no longer names the file as opened: other inode, size or mtime, or gone."""
+        """Whether the path is gone, or names another inode, size or mtime than at opening."""
         try:
             return _identity(os.stat(self.path)) != self._identity
         except OSError:
@@ -65,10 +66,8 @@ class MappedFile:
         """Let go of the map; it stays until the last view of it is gone."""
         self.bytes = np.empty(0, np.uint8)
         if self._map is not None:
-            try:
+            with contextlib.suppress(BufferError):  # a view is left, and unmaps when it goes
                 self._map.close()
-            except BufferError:
-                pass  # a caller still holds a view, whose end will unmap the file
             self._map = None
 
 

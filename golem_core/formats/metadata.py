@@ -61,7 +61,7 @@ class Entry(NamedTuple):
 
 
 class LazyArray(Sequence):
-    """Elements of varying size: an index is built at the first access, elements are decoded one by one."""
+    """Elements of varying size: indexed at the first access, and decoded each when asked for."""
 
     def __init__(self, data: np.ndarray, entry: Entry):
         self._data = data
@@ -141,10 +141,7 @@ def decode_array(data: np.ndarray, entry: Entry) -> Any:
         return Arrays(data, entry)
     dtype = np.dtype(VALUE_TYPES[entry.element].dtype)
     raw = data[entry.at : entry.at + entry.count * dtype.itemsize]
-    if dtype == np.bool_:
-        values = raw != 0
-    else:
-        values = np.require(raw.view(dtype), requirements="A")
+    values = raw != 0 if dtype == np.bool_ else np.require(raw.view(dtype), requirements="A")
     values.flags.writeable = False
     return values
 

@@ -35,7 +35,8 @@ def write_gguf(
     """Write a model file and return the path to open.
 
     Tensors are ``(name, shape, type, data)`` with a shape in numpy's order and data that is u8
-    rows of the type, f32 values for the type F32, or a function giving one of these or several in turn.
+    rows of the type, f32 values for the type F32, or a function giving one of these or several
+    in turn.
     Metadata values: int (u32, else i32, u64, i64), float (f32), bool, str, bytes (a string as it
     is), numpy scalars and arrays for an exact type, sequences for arrays.
 

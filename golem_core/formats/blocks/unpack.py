@@ -47,7 +47,7 @@ def scales_and_mins(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def trits(packed: np.ndarray, digits: int) -> np.ndarray:
-    """Base-3 digits packed as fractions of 256: ``(n, bytes)`` -> u8 0, 1, 2 ``(n, digits * bytes)``.
+    """Base-3 digits packed as fractions of 256: ``(n, bytes)`` -> u8 ``(n, digits * bytes)``.
 
     Digit k of every byte comes before digit k + 1 of any.
     """
