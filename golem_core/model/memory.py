@@ -1,0 +1,92 @@
+"""How much memory a model will need, told before any of it is taken."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from golem_core.graph.program import Program
+from golem_core.graph.values import extent_at
+from golem_core.state.declare import Matrix, Ring, Window
+
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes a model takes at its fullest.
+
+    weights: the tensors it reads. rings: every state of every slot, filled. arena: activations of
+    the widest pass. per_position: what one more position of every slot costs; window layers stop
+    costing at their window.
+    """
+
+    weights: int
+    rings: int
+    arena: int
+    per_position: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.rings + self.arena
+
+
+def estimate_program(
+    program: Program, *, slots: int, context: int, pass_width: int, kv_bytes: int = 2
+) -> Estimate:
+    """The estimate of a written program. context: positions of one slot."""
+    weights = {w.data.ctypes.data: w.nbytes for w in program.weights.values()}
+    rings = slots * sum(
+        _state_bytes(state, context, pass_width, kv_bytes) for state in program.states.values()
+    )
+    per_position = slots * sum(
+        s.heads * (s.k + s.v) * kv_bytes * s.rate
+        for s in program.states.values()
+        if isinstance(s, Ring) and s.window is None
+    )
+    arena = _widest_bytes(program, pass_width)
+    return Estimate(sum(weights.values()), rings, arena, per_position)
+
+
+def _state_bytes(
+    state: Ring | Matrix | Window, context: int, pass_width: int, kv_bytes: int
+) -> int:
+    if isinstance(state, Ring):
+        return state.capacity(context, pass_width) * state.heads * (state.k + state.v) * kv_bytes
+    if isinstance(state, Matrix):
+        return state.heads * state.v * state.k * 4
+    return state.rows * state.channels * 4
+
+
+def _widest_bytes(program: Program, pass_width: int) -> int:
+    """The most bytes of values alive at once when ops run in order and free what nobody reads."""
+    sizes = {**program.axes, "n": pass_width}
+    last: dict[int, int] = {}
+    for at, node in enumerate(program.nodes):
+        for x in node.inputs:
+            if hasattr(x, "root"):
+                last[x.root.id] = at
+    last[program.outputs["logits"].root.id] = len(program.nodes)
+    alive: dict[int, int] = {}
+    most = 0
+    for at, node in enumerate(program.nodes):
+        for y in node.outputs:
+            alive[y.id] = 4 * extent_at(y.rows, sizes) * math.prod(y.inner)
+        most = max(most, sum(alive.values()))
+        alive = {id: size for id, size in alive.items() if last.get(id, -1) > at}
+    return most
+
+
+def memory_limit() -> int:
+    """Bytes this process may use: the machine's memory or its control group's limit."""
+    limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for name in _CGROUP_LIMITS:
+        try:
+            text = Path(name).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            limit = min(limit, int(text))
+    return limit

@@ -1,0 +1,360 @@
+"""Opening a chat model: from a path to what the scheduler and the server work with."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from golem_core.formats.errors import FormatError
+from golem_core.formats.gguf import GGUF
+from golem_core.graph.program import Program
+from golem_core.graph.values import ProgramError
+from golem_core.graph.weights import WeightError
+from golem_core.model.decoder import LONGEST_CONTEXT, Decoder
+from golem_core.model.describe import file_type, name_of, refuse_other_kinds, sampling
+from golem_core.model.errors import ModelError
+from golem_core.model.memory import Estimate, estimate_program, memory_limit
+from golem_core.model.rope import KINDS
+from golem_core.plugins import UnknownArchitecture, load_plugins
+from golem_core.reference import ReferenceExecutor
+from golem_core.state.declare import Ring
+
+if TYPE_CHECKING:
+    from golem_core.text.template import ChatTemplate
+    from golem_core.text.tokenizer import Tokenizer
+
+PASS_WIDTH = 512
+SCORED = 64  # rows a pass can score at least; a run that wants more is fed in pieces
+EXECUTORS = ("cpu", "reference")
+
+log = logging.getLogger("golem.model")
+
+
+@dataclass
+class Model:
+    """A loaded chat model: one executor, one tokenizer, one template.
+
+    context: positions of one slot. ring, window: places a sliding ring keeps and positions its
+    attention looks back; 0 when all attention is full. quantum: see Decoder. suppress: ids never
+    drawn. reasoning: the texts around a thought, or None. seconds: what loading took.
+    """
+
+    path: Path
+    file: GGUF
+    decoder: Decoder
+    program: Program
+    executor: Any
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    template_source: str  # "file" or "builtin"
+    slots: int
+    context: int
+    pass_width: int
+    estimate: Estimate
+    seconds: float = 0.0
+    sampling: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The file's name without ``.gguf``."""
+        return name_of(self.path)
+
+    @property
+    def architecture(self) -> str:
+        return self.decoder.architecture
+
+    @property
+    def blocks(self) -> int:
+        return self.decoder.blocks
+
+    @property
+    def context_length(self) -> int:
+        """Positions the model was trained on."""
+        return self.decoder.context_length
+
+    @property
+    def embedding_length(self) -> int:
+        return self.decoder.width
+
+    @property
+    def n_vocab(self) -> int:
+        """Logits of one scored column."""
+        return self.decoder.vocabulary
+
+    @property
+    def eog(self) -> frozenset[int]:
+        """Ids that end an answer."""
+        return self.tokenizer.eog
+
+    @property
+    def suppress(self) -> tuple[int, ...]:
+        return self.tokenizer.suppress
+
+    @property
+    def reasoning(self) -> tuple[str, str] | None:
+        return self.decoder.reasoning
+
+    @property
+    def window(self) -> int:
+        return self.program.window
+
+    @cached_property
+    def ring(self) -> int:
+        rings = [s for s in self.program.states.values() if isinstance(s, Ring) and s.window]
+        spare = [s.capacity(self.context, self.pass_width) - s.window for s in rings]
+        return self.window + min(spare) if rings else 0
+
+    @property
+    def quantum(self) -> int:
+        return self.program.quantum
+
+    @cached_property
+    def n_params(self) -> int:
+        return self.file.n_params
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Bytes of the weights in the file."""
+        return self.file.size_bytes
+
+    @cached_property
+    def file_type(self) -> str:
+        """How the file is quantised: "Q4_K_M"."""
+        return file_type(self.file)
+
+    def close(self) -> None:
+        """Frees the executor's memory and the map of the file."""
+        self.executor.close()
+        self.file.close()
+
+
+def open_decoder(
+    path: str | Path,
+    *,
+    context: int = 4096,
+    parallel: int = 1,
+    threads: int | None = None,
+    pass_width: int | None = None,
+    executor: str = "cpu",
+    progress: Callable[[float], None] | None = None,
+    mapped: bool = True,
+    builtin_template: bool = False,
+    rope_scaling: str | None = None,
+    rope_scale: float | None = None,
+    rope_freq_base: float | None = None,
+    rope_original_context: int | None = None,
+    architectures: Mapping[str, type[Decoder]] | None = None,
+    limit: int | None = None,
+) -> Model:
+    """Opens a GGUF chat model.
+
+    Args:
+        context: positions kept, cut between ``parallel`` conversations; 0 = as trained.
+        threads: cores to compute on; None = the physical ones this process may use.
+        pass_width: most columns of a pass.
+        executor: "cpu", or "reference" for the slow one in numpy that defines every op.
+        progress: called with 0 … 1 while weights are prepared.
+        mapped: False reads the file into memory instead of mapping it.
+        builtin_template: render with the architecture's own template, not the file's.
+        rope_scaling, rope_scale, rope_freq_base, rope_original_context: stretch the context:
+            "none", "linear" or "yarn"; by what factor; the base; the context it starts from.
+        architectures: model classes by architecture; None = those of the installed plugins.
+        limit: bytes the model may take; None = the machine's or the control group's.
+
+    Raises:
+        ModelError, FormatError, TokenizerError, TemplateError: one line each (all ValueError).
+        OSError: the file cannot be read.
+    """
+    started = time.perf_counter()
+    if executor not in EXECUTORS:
+        raise ModelError(f"executor {executor!r}: it is one of {', '.join(EXECUTORS)}")
+    file = GGUF.open(path, mapped=mapped)
+    try:
+        scaling = _scaling(rope_scaling, rope_scale, rope_freq_base, rope_original_context)
+        decoder = _decoder(file, scaling, architectures)
+        slot = slot_context(decoder, context, parallel)
+        width = _pass_width(pass_width)
+        program = _program(decoder, width, parallel)
+        needs = estimate_program(program, slots=parallel, context=slot, pass_width=width)
+        _check_memory(decoder, needs, memory_limit() if limit is None else limit, slot, parallel)
+        tokenizer = _tokenizer(decoder)
+        template, source = _template(decoder, tokenizer, builtin_template)
+        made = _executor(executor, program, parallel, slot, width, threads, progress)
+    except BaseException:
+        file.close()
+        raise
+    return Model(
+        path=Path(path),
+        file=file,
+        decoder=decoder,
+        program=program,
+        executor=made,
+        tokenizer=tokenizer,
+        template=template,
+        template_source=source,
+        slots=parallel,
+        context=slot,
+        pass_width=width,
+        estimate=needs,
+        seconds=time.perf_counter() - started,
+        sampling=sampling(file.metadata),
+    )
+
+
+def estimate(
+    path: str | Path,
+    *,
+    context: int = 4096,
+    parallel: int = 1,
+    pass_width: int | None = None,
+    architectures: Mapping[str, type[Decoder]] | None = None,
+) -> Estimate:
+    """Bytes that ``open_decoder`` with the same arguments would take; loads nothing."""
+    width = _pass_width(pass_width)
+    with GGUF.open(path) as file:
+        decoder = _decoder(file, {}, architectures)
+        slot = slot_context(decoder, context, parallel)
+        program = _program(decoder, width, parallel)
+        return estimate_program(program, slots=parallel, context=slot, pass_width=width)
+
+
+def slot_context(decoder: Decoder, context: int, parallel: int) -> int:
+    """Positions of one of ``parallel`` slots. Raises ModelError when none are left."""
+    if parallel < 1:
+        raise ModelError(f"{parallel} slots: -parallel must be at least 1")
+    if not 0 <= context <= LONGEST_CONTEXT:
+        raise ModelError(f"a context of {context}: -context is 0 (as trained) or a positive number")
+    positions = context or decoder.context_length
+    slot = positions // parallel
+    if slot < 1:
+        raise ModelError(
+            f"a context of {positions} cut into {parallel} slots leaves no position each; "
+            "raise -context or lower -parallel"
+        )
+    if slot > decoder.context_length and decoder.scaling.kind == "none":
+        log.warning(
+            "%s: slots of %d positions, and the model was trained on %d: answers past that get "
+            "worse; lower -context, or stretch it with -rope-scaling yarn -rope-scale %g",
+            decoder.hyper.file,
+            slot,
+            decoder.context_length,
+            -(-slot // decoder.context_length),
+        )
+    return slot
+
+
+def _scaling(kind, factor, base, original) -> dict[str, Any]:
+    """The operator's words on angles, checked."""
+    if kind is not None and kind not in KINDS:
+        raise ModelError(f"-rope-scaling {kind}: it is one of {', '.join(KINDS)}")
+    for flag, value, least in (("scale", factor, 0), ("freq-base", base, 1)):
+        if value is not None and not value > least:
+            raise ModelError(f"-rope-{flag} {value:g}: it must be more than {least}")
+    if original is not None and original < 1:
+        raise ModelError(f"-rope-original-context {original}: it must be at least 1")
+    return {"kind": kind, "factor": factor, "base": base, "original": original}
+
+
+def _decoder(file: GGUF, scaling: dict[str, Any], architectures) -> Decoder:
+    refuse_other_kinds(file)
+    try:
+        if architectures is None:
+            found = load_plugins().architecture(file.architecture)
+        elif file.architecture in architectures:
+            found = architectures[file.architecture]
+        else:
+            raise UnknownArchitecture(
+                f'nobody serves the architecture "{file.architecture}"; '
+                f"installed: {', '.join(sorted(architectures))}"
+            )
+        return found(file, scaling=scaling)
+    except (UnknownArchitecture, WeightError) as error:
+        raise ModelError(f"{file.path}: {error}") from error
+
+
+def _program(decoder: Decoder, pass_width: int, parallel: int) -> Program:
+    try:
+        program = decoder.program(pass_width, min(pass_width, max(SCORED, parallel)))
+    except (WeightError, ProgramError) as error:
+        raise ModelError(f"{decoder.hyper.file}: {error}") from error
+    unused = decoder.tensors.unused()
+    if unused:
+        log.debug("%s: not used: %s", decoder.hyper.file, ", ".join(unused))
+    return program
+
+
+def _pass_width(asked: int | None) -> int:
+    if asked is None:
+        return PASS_WIDTH
+    if not 1 <= asked <= 1 << 16:
+        raise ModelError(f"a pass of {asked} columns: -pass-width is from 1 to 65536")
+    return asked
+
+
+def _check_memory(decoder: Decoder, needs: Estimate, limit: int, slot: int, parallel: int) -> None:
+    if needs.total <= limit:
+        return
+    gib = 1 << 30
+    text = (
+        f"{decoder.hyper.file}: needs {needs.total / gib:.1f} GiB ({needs.weights / gib:.1f} "
+        f"weights, {needs.rings / gib:.1f} keys and values, {needs.arena / gib:.1f} activations) "
+        f"and {limit / gib:.1f} GiB are there"
+    )
+    over = needs.total - limit
+    fewer = -(-over // needs.per_position) if needs.per_position else slot
+    fitting = (slot - fewer) * parallel // 256 * 256
+    if fitting > 0:
+        raise ModelError(f"{text}; -context {fitting} would fit")
+    raise ModelError(f"{text}; no -context would fit, a smaller model or quantisation may")
+
+
+def _tokenizer(decoder: Decoder) -> Tokenizer:
+    from golem_core.text.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(decoder.file.metadata)
+    if tokenizer.n_vocab != decoder.vocabulary:
+        raise ModelError(
+            f"{decoder.hyper.file}: the vocabulary has {tokenizer.n_vocab} tokens and "
+            f"token_embd.weight {decoder.vocabulary} rows; they must be equal"
+        )
+    return tokenizer
+
+
+def _template(decoder: Decoder, tokenizer: Tokenizer, builtin: bool) -> tuple[ChatTemplate, str]:
+    from golem_core.text.template import ChatTemplate
+
+    own = decoder.hyper.text(".tokenizer.chat_template", "")
+    source = decoder.fallback_template() if builtin or not own else own
+
+    def text(id: int | None) -> str:
+        return "" if id is None else tokenizer.text(id)
+
+    template = ChatTemplate(source, bos_token=text(tokenizer.bos), eos_token=text(tokenizer.eos))
+    return template, "builtin" if builtin or not own else "file"
+
+
+def _executor(
+    kind: str,
+    program: Program,
+    slots: int,
+    context: int,
+    pass_width: int,
+    threads: int | None,
+    progress: Callable[[float], None] | None,
+) -> Any:
+    maxima = {"n": pass_width, "m": program.axes["m"]}
+    if kind == "reference":
+        return ReferenceExecutor(program, slots=slots, context=context, maxima=maxima)
+    from golem_core.cpu import CpuExecutor  # compiled; a checkout that only reads files lacks it
+
+    return CpuExecutor(
+        program, slots=slots, context=context, maxima=maxima, threads=threads, progress=progress
+    )
+
+
+__all__ = ["FormatError", "Model", "estimate", "open_decoder", "slot_context"]

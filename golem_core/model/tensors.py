@@ -1,0 +1,49 @@
+"""A file's tensors by the names a plugin uses, each checked against the shape it must have.
+
+A header may promise one width and a tensor have another. Checked here, the refusal names the
+tensor; found later, it would name an op.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from golem_core.graph.weights import Weight, WeightError, Weights
+
+
+class Tensors(Weights):
+    """Weights whose shapes are asked for: ``b.matrix("attn_q", 256, 640)``."""
+
+    def block(self, index: int) -> Tensors:
+        return Tensors(self._tensors, f"{self._prefix}blk.{index}.", self._used)
+
+    def matrix(self, name: str, *shape: int, tied: str | None = None) -> Weight:
+        """The matrix (out, in), or a stack (experts, out, in), with its bias and scale.
+
+        ``tied`` is used where the file has no such tensor. Raises WeightError.
+        """
+        if name not in self and (tied is None or tied not in self):
+            raise self._missing(name, shape)
+        weight = self.linear(name, tied=tied)
+        self._check(weight.name, weight.shape, shape)
+        return weight
+
+    def vector(self, name: str, *shape: int) -> np.ndarray:
+        """A small tensor as f32: norms, frequencies. Raises WeightError."""
+        if name not in self:
+            raise self._missing(name, shape)
+        array = self[name]
+        self._check(f"{self._prefix}{name}", array.shape, shape)
+        return array
+
+    def _missing(self, name: str, shape: tuple[int, ...]) -> WeightError:
+        return WeightError(
+            f"the file has no tensor {self._prefix}{name}.weight; this architecture needs it "
+            f"with the shape {shape}"
+        )
+
+    def _check(self, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+        if tuple(found) != wanted:
+            raise WeightError(
+                f"tensor {name} has the shape {tuple(found)}; by the header it must be {wanted}"
+            )
