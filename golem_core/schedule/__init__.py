@@ -1,0 +1,57 @@
+"""Many conversations, one model: slots, passes, and the thread that owns the weights.
+
+The interface, as a server uses it (every method may be called from any thread)::
+
+    engine = Engine(model, queue=256, cache_ttl=0.0, default_length=1024)
+    engine.start()                      # starts the runner thread; importing starts nothing
+    with engine.entering():             # optional: "a request is on its way", so that a pass
+        ...tokenise...                  #   about to start may wait for it (2 ms at most)
+        job = engine.submit(Request(tokens, params=..., stop=[...], max_tokens=...))
+    # submit raises ContextExceeded, QueueFull, EngineClosed, ParamError (field, message)
+
+    while steps := job.steps(timeout=0.1):   # list[Step]; None on time-out, [] at the end
+        for step in steps: step.text, step.token, step.count, step.whole, step.probs, step.end
+    job.result      # Result: counts, times, finish_reason, timings(), text, tokens
+    job.wait(0.1)   # unstreamed: the Result, or None on time-out; raises the job's error
+    job.cancel()    # frees the slot within a pass; job.result.finish_reason == "cancelled"
+    job.state, job.slot, job.progress   # QUEUED / READING / DRAWING / DONE; prompt progress
+
+    engine.slots    # list[SlotState]: one snapshot each
+    engine.stats    # Stats: plain counters
+    engine.erase(i) # forgets what an idle slot holds
+    engine.close()  # running and waiting jobs fail with EngineClosed; the thread has ended
+
+``steps`` and ``wait`` raise PassFailed (ModelChanged, NonFiniteLogits as its cause) when the pass
+a job took part in failed. Several answers to one prompt are several jobs with seeds seed+1, ….
+"""
+
+from golem_core.schedule.engine import Engine, Stats
+from golem_core.schedule.errors import (
+    ContextExceeded,
+    EngineClosed,
+    ModelChanged,
+    PassFailed,
+    QueueFull,
+    ScheduleError,
+)
+from golem_core.schedule.request import Job, Probs, Progress, Request, Result, State, Step
+from golem_core.schedule.slots import SlotState
+
+__all__ = [
+    "ContextExceeded",
+    "Engine",
+    "EngineClosed",
+    "Job",
+    "ModelChanged",
+    "PassFailed",
+    "Probs",
+    "Progress",
+    "QueueFull",
+    "Request",
+    "Result",
+    "ScheduleError",
+    "SlotState",
+    "State",
+    "Stats",
+    "Step",
+]

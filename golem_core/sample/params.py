@@ -1,0 +1,306 @@
+"""The settings of a draw: llama-server's names, defaults and limits, checked in one place.
+
+A value past a soft limit is clamped, past a hard one refused, with the texts llama-server's
+clients know. Floats are kept as the float32 the arithmetic uses.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+RANDOM_SEED = 0xFFFFFFFF  # "draw a fresh seed"
+INT_MAX = 2**31 - 1
+
+# The nine samplers between the biases and the draw, in llama-server's order, and adaptive_p,
+# which takes the place of the draw when it is named.
+ORDER = (
+    "penalties",
+    "dry",
+    "top_n_sigma",
+    "top_k",
+    "typ_p",
+    "top_p",
+    "min_p",
+    "xtc",
+    "temperature",
+)
+NAMES = (*ORDER, "adaptive_p")
+_SPELLINGS = {name: name for name in NAMES} | {
+    "nucleus": "top_p",
+    "temp": "temperature",
+    "typ": "typ_p",
+    "typical": "typ_p",
+    "typical_p": "typ_p",
+}
+_SPELLINGS |= {name.replace("_", "-"): to for name, to in _SPELLINGS.items()}
+_SPELLINGS |= {name.replace("_", ""): to for name, to in list(_SPELLINGS.items())}
+_LETTERS = dict(zip("edskypmxta", NAMES, strict=True))
+
+
+class ParamError(ValueError):
+    """A field of a request that cannot be used. ``str()`` is the whole message."""
+
+    def __init__(self, field: str, message: str):
+        self.field = field
+        self.message = message
+        super().__init__(message)
+
+
+# name: (lowest, highest), None = open. Soft ones clamp.
+_SOFT: dict[str, tuple[float | None, float | None]] = {
+    "top_k": (0, None),
+    "top_p": (0, 1),
+    "min_p": (0, 1),
+    "xtc_probability": (0, 1),
+    "xtc_threshold": (0, 1),
+    "temperature": (0, None),
+    "mirostat": (0, 2),
+    "adaptive_target": (None, 1),
+}
+_HARD: dict[str, tuple[float, float]] = {
+    "repeat_last_n": (0, INT_MAX),
+    "dry_allowed_length": (0, INT_MAX),
+    "dry_penalty_last_n": (0, INT_MAX),
+    "adaptive_decay": (0, 0.99),
+    "min_keep": (0, INT_MAX),
+}
+_FILE_NAMES = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
+    "penalty_last_n": "repeat_last_n",
+    "penalty_repeat": "repeat_penalty",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
+    "sequence": "samplers",
+}
+
+
+@dataclass
+class SamplerParams:
+    """Everything that shapes a draw. Raises ParamError for a value past a hard limit.
+
+    logit_bias: (token, added value) pairs, -inf bans; duplicates add up. samplers: the chain's
+    order, names of ``NAMES``. seed: of every generator of the request, taken modulo 2**32;
+    ``RANDOM_SEED`` draws a fresh one.
+    """
+
+    seed: int = RANDOM_SEED
+    temperature: float = 0.8  # 0 = always the best
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    top_k: int = 40  # 0 = all
+    top_p: float = 0.95
+    min_p: float = 0.05
+    top_n_sigma: float = -1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    typical_p: float = 1.0
+    repeat_last_n: int = 64
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = 64
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    adaptive_target: float = -1.0
+    adaptive_decay: float = 0.9
+    min_keep: int = 0
+    ignore_eos: bool = False
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    samplers: tuple[str, ...] = ORDER
+
+    def __post_init__(self):
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.type == "float":
+                setattr(self, f.name, _as_float32(f.name, value))
+            elif f.type == "int" and f.name != "seed":
+                setattr(self, f.name, max(-INT_MAX, min(INT_MAX, int(value))))
+            if f.name in _HARD:
+                _check_limits(f.name, value, *_HARD[f.name])
+        for name, (low, high) in _SOFT.items():
+            value = getattr(self, name)
+            value = value if low is None else max(low, value)
+            setattr(self, name, value if high is None else min(high, value))
+        if self.dry_base < 1.0:
+            self.dry_base = 1.75
+        if not self.repeat_penalty > 0 or math.isinf(_rounded(1 / self.repeat_penalty)):
+            raise _penalty_error("repeat_penalty")
+        self.seed = int(self.seed) & 0xFFFFFFFF
+
+    @classmethod
+    def resolve(
+        cls,
+        file_sampling: Mapping[str, Any],
+        request: Mapping[str, Any],
+        *,
+        tokenizer: Any = None,
+    ) -> SamplerParams:
+        """llama-server's defaults, the file's ``general.sampling.*`` over them, the request over
+        both.
+
+        file_sampling: keys with or without that prefix. request: a decoded JSON object; ``null``
+        counts as absent, fields that are no sampling settings are left alone. tokenizer: what
+        ``logit_bias`` entries given as text are encoded with. Raises ParamError.
+        """
+        values: dict[str, Any] = {}
+        for key, value in file_sampling.items():
+            name = _FILE_NAMES.get(key.removeprefix("general.sampling."))
+            if name == "samplers":
+                values[name] = parse_samplers([part for part in str(value).split(";") if part])
+            elif name is not None:
+                values[name] = value
+        for f in fields(cls):
+            value = request.get(f.name)
+            if value is None:
+                continue
+            if f.type == "float":
+                values[f.name] = float(_number(f.name, value))
+            elif f.type == "int":
+                values[f.name] = _whole(f.name, value)
+            elif f.type == "bool":
+                if not isinstance(value, bool):
+                    raise _wrong_type(f.name, "boolean", value)
+                values[f.name] = value
+        if (sent := request.get("dry_sequence_breakers")) is not None:
+            values["dry_sequence_breakers"] = _breakers(sent)
+        if (sent := request.get("samplers")) is not None:
+            values["samplers"] = parse_samplers(sent)
+        if (sent := request.get("logit_bias")) is not None:
+            values["logit_bias"] = parse_logit_bias(sent, tokenizer)
+        return cls(**values)
+
+    @property
+    def penalises(self) -> bool:
+        """Whether repeat, frequency or presence penalties do anything."""
+        unused = (self.repeat_penalty, self.frequency_penalty, self.presence_penalty) == (1, 0, 0)
+        return self.repeat_last_n > 0 and not unused
+
+    @property
+    def dries(self) -> bool:
+        """Whether the DRY sampler does anything."""
+        return self.dry_multiplier != 0 and self.dry_base >= 1 and self.dry_penalty_last_n > 0
+
+
+def parse_samplers(sent: Any) -> tuple[str, ...]:
+    """A chain from a list of names or a string of letters; names nobody knows are skipped."""
+    if isinstance(sent, str):
+        return tuple(_LETTERS[letter] for letter in sent if letter in _LETTERS)
+    if not isinstance(sent, Sequence):
+        raise _wrong_type("samplers", "array", sent)
+    names = (_SPELLINGS.get(str(name).lower()) for name in sent)
+    return tuple(name for name in names if name)
+
+
+def parse_logit_bias(sent: Any, tokenizer: Any = None) -> tuple[tuple[int, float], ...]:
+    """(token, bias) pairs from ``[[id or text, bias], …]`` or ``{id or text: bias}``.
+
+    A bias of false bans. Malformed entries are left out, as llama-server does; so are texts when
+    there is no tokenizer.
+    """
+    if isinstance(sent, Mapping):
+        entries = [(int(k) if k.strip().isdigit() else k, bias) for k, bias in sent.items()]
+    elif isinstance(sent, Sequence) and not isinstance(sent, str):
+        pairs = (e for e in sent if isinstance(e, Sequence) and not isinstance(e, str))
+        entries = [tuple(e) for e in pairs if len(e) == 2]
+    else:
+        return ()
+    biases: list[tuple[int, float]] = []
+    for what, bias in entries:
+        if bias is False:
+            value = -math.inf
+        elif isinstance(bias, bool) or not isinstance(bias, int | float):
+            continue
+        else:
+            value = _rounded(float(bias))
+            if not math.isfinite(value):
+                continue
+        if isinstance(what, int) and not isinstance(what, bool):
+            biases.append((what, value))
+        elif isinstance(what, str) and tokenizer is not None:
+            ids = tokenizer.encode(what, add_special=False, parse_special=True)
+            biases += [(i, value) for i in ids]
+    return tuple(biases)
+
+
+def _breakers(sent: Any) -> tuple[str, ...]:
+    if not isinstance(sent, list) or not sent or not all(isinstance(s, str) for s in sent):
+        raise ParamError(
+            "dry_sequence_breakers",
+            "Field 'dry_sequence_breakers': Error: dry_sequence_breakers must be a non-empty "
+            "array of strings",
+        )
+    return tuple(sent)
+
+
+_JSON_TYPES = {str: "string", bool: "boolean", list: "array", dict: "object", type(None): "null"}
+
+
+def _wrong_type(name: str, wanted: str, value: Any) -> ParamError:
+    seen = _JSON_TYPES.get(type(value), "number")
+    return ParamError(name, f"Field '{name}': type must be {wanted}, but is {seen}")
+
+
+def _number(name: str, value: Any) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong_type(name, "number", value)
+    return value
+
+
+def _whole(name: str, value: Any) -> int:
+    value = _number(name, value)
+    if not math.isfinite(value):
+        raise ParamError(name, f"Field '{name}': Value must be finite, but got {value}")
+    return int(value)
+
+
+def _check_limits(name: str, value: float, low: float, high: float) -> None:
+    if low <= value <= high:
+        return
+    shown = "{:f}" if isinstance(high, float) else "{}"
+    low, value, high = (shown.format(x) for x in (low, value, high))
+    raise ParamError(
+        name, f"Field '{name}': Value must be between {low} <= value <= {high}, but got {value}"
+    )
+
+
+_PENALTY_NAMES = {
+    "repeat_penalty": "penalty_repeat must be finite and greater than 0",
+    "frequency_penalty": "penalty_freq must be finite",
+    "presence_penalty": "penalty_present must be finite",
+}
+
+
+def _penalty_error(name: str) -> ParamError:
+    return ParamError(name, f"Failed to initialize samplers: {_PENALTY_NAMES[name]}")
+
+
+def _as_float32(name: str, value: float) -> float:
+    """The float32 nearest to a number, as a Python float."""
+    value = _rounded(float(value))
+    if not math.isfinite(value):
+        if name in _PENALTY_NAMES:
+            raise _penalty_error(name)
+        raise ParamError(name, f"Field '{name}': Value must be finite, but got {value}")
+    return value
+
+
+def _rounded(value: float) -> float:
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)

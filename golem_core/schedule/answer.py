@@ -1,0 +1,156 @@
+"""One conversation's turn as the runner sees it: what to feed next, what was drawn, when to stop.
+
+Nothing here knows of other conversations or of threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from golem_core.sample import Sampler
+from golem_core.schedule.request import Job, Probs, Progress, Result, State, Step
+from golem_core.schedule.slots import Slot
+from golem_core.schedule.stops import StopFilter
+
+
+class Answer:
+    """A job in its slot. The runner's own; made when the job is submitted, before it has a slot.
+
+    job: whose ``state``, ``slot`` and ``progress`` this keeps up to date. sampler: primed with
+    the prompt. stream: the tokenizer's incremental detokeniser. limit: most tokens, -1 = none.
+    submitted: seconds of the engine's clock.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        ids: np.ndarray,
+        sampler: Sampler,
+        stream: Any,
+        eog: frozenset[int],
+        limit: int,
+        submitted: float,
+    ):
+        self.job = job
+        self.ids = ids  # (n,) i32, the prompt
+        self.sampler = sampler
+        self.slot: Slot | None = None
+        self._stream = stream
+        self._stops = StopFilter(job.request.stop)
+        self._eog = eog
+        self._limit = limit
+        self._submitted = submitted
+        self._entered = self._first = self._last = submitted  # seconds
+        self._handed: float | None = None
+        self._cached = 0
+        self._at = 0  # prompt positions in the cache
+        self.tokens: list[int] = []  # drawn
+        self._texts: list[str] = []
+        self._stop_type = "none"
+        self._stopping_word = ""
+        self._truncated = False
+
+    def enter(self, slot: Slot, now: float) -> None:
+        """Takes a slot and keeps what it holds of the prompt."""
+        self.slot = slot
+        slot.free = False
+        slot.job = self.job
+        slot.last = now
+        self._entered = self._first = self._last = now
+        self._cached = self._at = slot.rewind(self.ids, self.job.request.cache_prompt)
+        self.job.slot = slot.index
+        self.job.state = State.READING
+        self._report(now)
+
+    @property
+    def drawing(self) -> bool:
+        return bool(self.tokens)
+
+    @property
+    def unread(self) -> int:
+        """Prompt tokens still to be fed."""
+        return len(self.ids) - self._at
+
+    @property
+    def start(self) -> int:
+        """Index of the next column in the conversation."""
+        return len(self.slot.held)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be drawn, -1 = until the slot is full."""
+        return self._limit if self._limit < 0 else max(0, self._limit - len(self.tokens))
+
+    def columns(self, count: int) -> np.ndarray | int:
+        """The tokens of the next ``count`` columns: part of the prompt, or the drawn token."""
+        return self.tokens[-1] if self.tokens else self.ids[self._at : self._at + count]
+
+    def fed(self, count: int, now: float) -> None:
+        """The next ``count`` columns went through the model."""
+        self.slot.fed(self.columns(count), count)
+        if not self.tokens:
+            self._at += count
+            self._report(now)
+
+    def take(self, token: int, probs: Probs | None, now: float) -> Step:
+        """Takes a drawn token: its text, and whether the answer ends with it.
+
+        The order of the checks is llama-server's: stop text, full slot, length; an end token
+        counts as one even where the length ends too.
+        """
+        if not self.tokens:
+            self._first = now
+            self.job.state = State.DRAWING
+        self._last = now
+        self.tokens.append(token)
+        ends = token in self._eog
+        fresh = "" if ends else self._stream.push(token)
+        shown, word = self._stops.push(fresh) if fresh else ("", "")
+        whole = ends or not self._stream.pending
+        if word:
+            self._stop_type, self._stopping_word = "word", word
+        elif ends:
+            self._stop_type = "eos"
+        elif len(self.slot.held) + 1 >= self.slot.context:
+            self._stop_type, self._truncated = "limit", True
+        elif 0 <= self._limit <= len(self.tokens):
+            self._stop_type = "limit"
+        over = self._stop_type != "none"
+        if over and not word:
+            shown += self._stops.flush()
+        if shown:
+            self._texts.append(shown)
+        if self._handed is None:
+            self._handed = now
+        return Step(token, shown, len(self.tokens), whole, probs, over)
+
+    def result(self, now: float, failure: str = "") -> Result:
+        """How it went. failure: "cancelled" or "error" when the answer did not end by itself."""
+        reason = failure or ("length" if self._stop_type == "limit" else "stop")
+        entered = now if self.slot is None else self._entered
+        first = self._first if self.tokens else now
+        ms = 1e3
+        return Result(
+            text="".join(self._texts),
+            tokens=tuple(self.tokens),
+            prompt_tokens=len(self.ids),
+            cached_tokens=self._cached,
+            fed_tokens=self._at - self._cached,
+            finish_reason=reason,
+            stop_type="none" if failure else self._stop_type,
+            stopping_word=self._stopping_word,
+            truncated=self._truncated,
+            slot=-1 if self.slot is None else self.slot.index,
+            slot_tokens=0 if self.slot is None else len(self.slot.held),
+            seed=self.sampler.seed,
+            queue_ms=ms * (entered - self._submitted),
+            prompt_ms=ms * (first - entered),
+            draw_ms=ms * (self._last - self._first) if self.tokens else 0.0,
+            first_ms=None if self._handed is None else ms * (self._handed - self._submitted),
+        )
+
+    def _report(self, now: float) -> None:
+        ms = 1e3 * (now - self._entered)
+        self.job.progress = Progress(len(self.ids), self._cached, self._at, ms)

@@ -1,0 +1,41 @@
+"""Why a request is not answered. Each text says what was seen and what would help."""
+
+
+class ScheduleError(Exception):
+    """Base of everything the engine refuses or fails a request with."""
+
+
+class QueueFull(ScheduleError):
+    """As many requests wait as may; nothing was kept of this one."""
+
+    def __init__(self, waiting: int, bound: int):
+        self.waiting = waiting
+        self.bound = bound
+        super().__init__(
+            f"{waiting} requests wait already and the queue holds {bound}: try again later, or "
+            "start the server with a larger -queue"
+        )
+
+
+class ContextExceeded(ScheduleError, ValueError):
+    """A prompt as long as the slot's context or longer; found before a slot is waited for."""
+
+    def __init__(self, n_prompt: int, n_ctx: int):
+        self.n_prompt = n_prompt  # tokens
+        self.n_ctx = n_ctx  # positions of a slot
+        super().__init__(
+            f"request ({n_prompt} tokens) exceeds the available context size ({n_ctx} tokens), "
+            "try increasing it"
+        )
+
+
+class EngineClosed(ScheduleError):
+    """The engine is not serving: not started, closing or closed."""
+
+
+class PassFailed(ScheduleError):
+    """The pass this request took part in failed; the cause is chained. Its slot was cleared."""
+
+
+class ModelChanged(PassFailed):
+    """The model's file was replaced, cut or touched while it was being served."""

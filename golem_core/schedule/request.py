@@ -1,0 +1,195 @@
+"""What goes into the engine and what comes out: Request, Job, Step, Result.
+
+A Job is where threads meet: the submitting thread reads steps and may cancel, the runner thread
+writes. Everything else of a job (its slot, what was fed) belongs to the runner alone.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from golem_core.sample import SamplerParams
+
+
+@dataclass
+class Request:
+    """One answer to be drawn.
+
+    tokens: the prompt's ids. max_tokens: most tokens drawn; None = the engine's default length,
+    -1 = until the slot is full. stop: texts that end the answer. cache_prompt: reuse what the
+    slot holds. id_slot: a slot that must be taken, -1 = any. n_probs: best tokens to report with
+    each drawn one, 0 = none. post_sampling_probs: of what the sampler left instead of the raw
+    logits.
+    """
+
+    tokens: Sequence[int]
+    max_tokens: int | None = None
+    params: SamplerParams = field(default_factory=SamplerParams)
+    stop: Sequence[str] = ()
+    cache_prompt: bool = True
+    id_slot: int = -1
+    n_probs: int = 0
+    post_sampling_probs: bool = False
+
+
+class Probs(NamedTuple):
+    """What a drawn token competed with: natural logarithms, or after sampling probabilities."""
+
+    drawn: float
+    top: tuple[tuple[int, float], ...]  # (token, value), best first
+
+
+class Step(NamedTuple):
+    """One drawn token. ``text`` is what it released: "" while a character or a possible stop text
+    is held back, more than its own piece when one is let go."""
+
+    token: int
+    text: str
+    count: int  # tokens drawn so far, this one included
+    whole: bool  # the drawn bytes end on a whole character
+    probs: Probs | None
+    end: bool  # nothing follows
+
+
+class State(Enum):
+    """Where a job is."""
+
+    QUEUED = "queued"
+    READING = "reading"
+    DRAWING = "drawing"
+    DONE = "done"
+
+
+class Progress(NamedTuple):
+    """How far a prompt has been read (``return_progress``)."""
+
+    total: int
+    cached: int
+    processed: int  # cached ones included
+    ms: float  # since the slot was taken
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How an answer ended. Set on every job that ended, failed and cancelled ones too."""
+
+    text: str
+    tokens: tuple[int, ...]  # drawn ones, an end token included
+    prompt_tokens: int
+    cached_tokens: int  # of the prompt, found in the slot
+    fed_tokens: int  # of the prompt, read for this answer
+    finish_reason: str  # "stop" | "length" | "cancelled" | "error"
+    stop_type: str  # "eos" | "word" | "limit" | "none"
+    stopping_word: str
+    truncated: bool  # the slot was full
+    slot: int  # -1: none was ever taken
+    slot_tokens: int  # what the slot holds now
+    seed: int
+    queue_ms: float  # from submit until a slot was taken
+    prompt_ms: float  # from there until the first token was drawn
+    draw_ms: float  # from there until the last one
+    first_ms: float | None  # from submit until the first step was handed over
+
+    @property
+    def drawn_tokens(self) -> int:
+        return len(self.tokens)
+
+    def timings(self) -> dict[str, float | int]:
+        """llama-server's ``timings`` object; a rate that is undefined is 0."""
+        fed, drawn = self.fed_tokens, self.drawn_tokens
+        draw_ms = max(self.draw_ms, 0.001)
+        gaps = drawn - 1
+        return {
+            "cache_n": self.cached_tokens,
+            "prompt_n": fed,
+            "prompt_ms": self.prompt_ms,
+            "prompt_per_token_ms": self.prompt_ms / fed if fed else 0.0,
+            "prompt_per_second": 1e3 * fed / self.prompt_ms if fed and self.prompt_ms else 0.0,
+            "predicted_n": drawn,
+            "predicted_ms": draw_ms,
+            "predicted_per_token_ms": draw_ms / gaps if gaps > 0 else 0.0,
+            "predicted_per_second": 1e3 * gaps / draw_ms if gaps > 0 else 0.0,
+        }
+
+
+class Job:
+    """A submitted request. Attributes are read-only outside the engine.
+
+    state: QUEUED, READING, DRAWING, DONE. progress: how far the prompt is read. slot: -1 until
+    one is taken. result: set when the job is done. error: why it failed, None otherwise.
+    ``cancel``, ``wait`` and the attributes may be used from any thread, ``steps`` from one.
+    """
+
+    def __init__(self, request: Request, number: int, cancel: Callable[[Job], None]):
+        self.request = request
+        self.number = number  # counts submitted jobs from 1
+        self.state = State.QUEUED
+        self.progress = Progress(len(request.tokens), 0, 0, 0.0)
+        self.slot = -1
+        self.result: Result | None = None
+        self.error: Exception | None = None
+        self.cancelled = False
+        self._handed: queue.SimpleQueue[tuple[list[Step], bool]] = queue.SimpleQueue()
+        self._read_all = False
+        self._done = threading.Event()
+        self._cancel = cancel
+
+    def steps(self, timeout: float | None = None) -> list[Step] | None:
+        """The steps drawn since the last call, in order; waits until there is one.
+
+        None: nothing came within ``timeout`` seconds. An empty list: the answer has ended, also
+        by cancelling; ``result`` says how. Raises the job's error once all steps before it are
+        read.
+        """
+        if not self._read_all:
+            try:
+                steps, self._read_all = self._handed.get(timeout=timeout)
+            except queue.Empty:
+                return None
+            while not self._read_all and not self._handed.empty():
+                more, self._read_all = self._handed.get()
+                steps += more
+            if steps:
+                return steps
+        if self.error is not None:
+            raise self.error
+        return []
+
+    def __iter__(self) -> Iterator[Step]:
+        """Every step until the end. Leaving the loop early does not cancel."""
+        while steps := self.steps():
+            yield from steps
+
+    def wait(self, timeout: float | None = None) -> Result | None:
+        """The result, or None after ``timeout`` seconds. Raises the job's error."""
+        if not self._done.wait(timeout):
+            return None
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+    def cancel(self) -> None:
+        """Gives the answer up, wherever it is; no pass starts with its columns after this.
+
+        Harmless when it has ended. What was computed stays in the slot for the next prompt.
+        """
+        self._cancel(self)
+
+    # The methods below are the runner's.
+
+    def hand(self, steps: list[Step]) -> None:
+        """Passes on what one pass released."""
+        self._handed.put((steps, False))
+
+    def finish(self, result: Result, error: Exception | None, steps: list[Step]) -> None:
+        """The last word: nothing is handed over after it."""
+        self.result = result
+        self.error = error
+        self.state = State.DONE
+        self._handed.put((steps, True))
+        self._done.set()
