@@ -1,0 +1,212 @@
+# distutils: sources = golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c golem_core/cpu/kernels/linear_read.c
+# distutils: depends = golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/repack.h
+# distutils: include_dirs = golem_core/cpu/kernels
+# distutils: libraries = m
+"""The linear kernels one by one, for tests and benchmarks; the executor calls them from C.
+
+Arrays are plain contiguous buffers; shapes are checked here, so that no call can leave them.
+"""
+
+from libc.stddef cimport ptrdiff_t, size_t
+from libc.stdint cimport int16_t, int8_t, uint8_t, uint64_t
+
+
+cdef extern from "linear.h" nogil:
+    enum: GOLEM_GROUP
+    enum: GOLEM_ACT_BLOCK
+    enum: GOLEM_ACT_Q8
+
+    ctypedef struct golem_q8:
+        float d
+        float s
+        int16_t half[2]
+        int8_t q[32]
+
+    ctypedef struct golem_act:
+        const float *x
+        ptrdiff_t x_stride
+        const golem_q8 *q
+        int n
+
+    ctypedef void (*golem_group_fn)(
+        const uint8_t *, int, const golem_act *, int, int, float *) noexcept nogil
+
+    ctypedef struct golem_type:
+        int id
+        const char *name
+        int block
+        int bytes
+        int act
+        size_t (*group_bytes)(int) noexcept nogil
+        void (*repack)(const uint8_t *, size_t, int, int, uint8_t *) noexcept nogil
+        void (*dequant_row)(const uint8_t *, int, float *) noexcept nogil
+
+    ctypedef struct golem_linear_isa:
+        const char *name
+        const golem_group_fn *dot
+        void (*quantise_row)(const float *, int, golem_q8 *, int) noexcept nogil
+
+    const golem_type *golem_types
+    int golem_type_count
+    int golem_type_index(int)
+
+
+cdef extern from *:
+    """
+    #include "linear.h"
+    #include "linear_read.h"
+
+    static const golem_linear_isa *linear_isa(int level) {
+        if (level == 0) return &golem_linear_portable;
+    #if defined(__x86_64__)
+        __builtin_cpu_init();
+        int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                   __builtin_cpu_supports("f16c");
+        if (level == 1 && avx2) return &golem_linear_avx2;
+        if (level == 2 && avx2 && __builtin_cpu_supports("avx512f") &&
+            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni"))
+            return &golem_linear_avx512;
+    #endif
+        return 0;
+    }
+    """
+    const golem_linear_isa *linear_isa(int) noexcept nogil
+    uint64_t golem_read(const uint8_t *, size_t) noexcept nogil
+
+
+ISAS = ("portable", "avx2", "avx512")
+Q8_BYTES = sizeof(golem_q8)
+
+
+def isas():
+    """Names of the instruction sets this processor can run, slowest first."""
+    return tuple(name for level, name in enumerate(ISAS) if linear_isa(level) != NULL)
+
+
+def types():
+    """``(id, name, weights, bytes, takes 8-bit activations)`` of every type, in table order."""
+    return [
+        (
+            golem_types[i].id,
+            golem_types[i].name.decode(),
+            golem_types[i].block,
+            golem_types[i].bytes,
+            golem_types[i].act == GOLEM_ACT_Q8,
+        )
+        for i in range(golem_type_count)
+    ]
+
+
+cdef const golem_linear_isa *_isa(str name) except NULL:
+    cdef const golem_linear_isa *isa = linear_isa(ISAS.index(name))
+    if isa == NULL:
+        raise ValueError(f"this processor cannot run {name}; it has {', '.join(isas())}")
+    return isa
+
+
+cdef int _index(int type) except -1:
+    cdef int index = golem_type_index(type)
+    if index < 0:
+        raise ValueError(f"no kernel for block type {type}")
+    return index
+
+
+cdef size_t _row_bytes(const golem_type *type, int n) except 0:
+    if n < 1 or n % type.block:
+        raise ValueError(f"{type.name.decode()} rows hold a multiple of {type.block}, not {n}")
+    return <size_t>(n // type.block) * type.bytes
+
+
+def group_bytes(int type, int n):
+    """Bytes of one group of 16 rows of ``n`` weights."""
+    cdef const golem_type *t = &golem_types[_index(type)]
+    _row_bytes(t, n)
+    return t.group_bytes(n)
+
+
+def repack(int type, const uint8_t[:, ::1] rows, int n, uint8_t[::1] out):
+    """File rows u8 ``(rows, row bytes)`` of ``n`` weights -> groups in ``out`` (64-byte aligned)."""
+    cdef const golem_type *t = &golem_types[_index(type)]
+    cdef size_t row_bytes = _row_bytes(t, n), size = t.group_bytes(n)
+    cdef Py_ssize_t count = rows.shape[0], at = 0
+    if <size_t>rows.shape[1] != row_bytes or count < 1:
+        raise ValueError(f"rows of {n} weights take {row_bytes} bytes, not {rows.shape[1]}")
+    if <size_t>out.shape[0] != size * ((count + GOLEM_GROUP - 1) // GOLEM_GROUP):
+        raise ValueError(f"{count} rows take groups of {size} bytes; out has {out.shape[0]}")
+    with nogil:
+        while at < count:
+            t.repack(&rows[at, 0], row_bytes, <int>min(GOLEM_GROUP, count - at), n,
+                     &out[(at // GOLEM_GROUP) * size])
+            at += GOLEM_GROUP
+
+
+def dequantise(int type, const uint8_t[:, ::1] rows, float[:, ::1] out):
+    """File rows u8 ``(rows, row bytes)`` -> f32 ``(rows, n)``."""
+    cdef const golem_type *t = &golem_types[_index(type)]
+    cdef Py_ssize_t r
+    if rows.shape[0] != out.shape[0] or <size_t>rows.shape[1] != _row_bytes(t, <int>out.shape[1]):
+        raise ValueError("rows and out do not belong together")
+    with nogil:
+        for r in range(rows.shape[0]):
+            t.dequant_row(&rows[r, 0], <int>out.shape[1], &out[r, 0])
+
+
+def quantise(str isa, const float[:, ::1] x, uint8_t[::1] out):
+    """f32 ``(n, in)`` -> records ``(in / 32, n)`` of ``Q8_BYTES`` in ``out``."""
+    cdef const golem_linear_isa *set_ = _isa(isa)
+    cdef Py_ssize_t n = x.shape[0], width = x.shape[1], c
+    if width % GOLEM_ACT_BLOCK or out.shape[0] != n * (width // GOLEM_ACT_BLOCK) * Q8_BYTES:
+        raise ValueError(f"{n} columns of {width} do not fit {out.shape[0]} bytes")
+    with nogil:
+        for c in range(n):
+            set_.quantise_row(&x[c, 0], <int>width, <golem_q8 *>&out[0] + c, <int>n)
+
+
+def dot(str isa, int type, const uint8_t[::1] groups, int width, columns, int c0, int nc,
+        float[:, :, ::1] out):
+    """Every group times columns ``c0 .. c0 + nc - 1``: f32 ``(groups, nc, 16)`` in ``out``.
+
+    ``columns`` is f32 ``(n, width)`` for float types, else the records of ``quantise`` as
+    u8 ``(width / 32, n, Q8_BYTES)``.
+    """
+    cdef const golem_linear_isa *set_ = _isa(isa)
+    cdef int index = _index(type)
+    cdef const golem_type *t = &golem_types[index]
+    cdef size_t size = t.group_bytes(width)
+    cdef golem_act act
+    cdef const float[:, ::1] x
+    cdef const uint8_t[:, :, ::1] q
+    cdef Py_ssize_t g
+    _row_bytes(t, width)
+    if t.act == GOLEM_ACT_Q8:
+        q = columns
+        if q.shape[0] != width // GOLEM_ACT_BLOCK or q.shape[2] != Q8_BYTES:
+            raise ValueError(f"records of shape {columns.shape} are no columns of {width}")
+        act.q = <const golem_q8 *>&q[0, 0, 0]
+        act.n = <int>q.shape[1]
+    else:
+        x = columns
+        if x.shape[1] != width:
+            raise ValueError(f"columns have {x.shape[1]} values, not {width}")
+        act.x = &x[0, 0]
+        act.x_stride = width
+        act.n = <int>x.shape[0]
+    if c0 < 0 or nc < 1 or c0 + nc > act.n:
+        raise ValueError(f"columns {c0} .. {c0 + nc - 1} of {act.n}")
+    if <size_t>groups.shape[0] != size * out.shape[0] or out.shape[1] != nc or out.shape[2] != 16:
+        raise ValueError(
+            f"{groups.shape[0]} bytes of groups of {size} do not fill out, "
+            f"({out.shape[0]}, {out.shape[1]}, {out.shape[2]})"
+        )
+    with nogil:
+        for g in range(out.shape[0]):
+            set_.dot[index](&groups[g * size], width, &act, c0, nc, &out[g, 0, 0])
+
+
+def read(const uint8_t[::1] data):
+    """Reads every byte once as fast as the processor can: what kernels are measured against."""
+    cdef uint64_t sum
+    with nogil:
+        sum = golem_read(&data[0], data.shape[0])
+    return sum

@@ -1,0 +1,107 @@
+"""Matrices, columns and their exact products, for the tests of the linear kernels."""
+
+import numpy as np
+import pytest
+
+import golem_core.cpu._linear as linear
+from golem_core.formats.blocks import by_id, dequantise
+
+ISAS = linear.ISAS
+TYPES = {name: (id, block, size, codes) for id, name, block, size, codes in linear.types()}
+CODE_TYPES = [name for name, (*_, codes) in TYPES.items() if codes]
+FLOAT_TYPES = [name for name, (*_, codes) in TYPES.items() if not codes]
+
+# Bytes of a block that hold an f16.
+HALVES = {
+    "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82],
+    "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0],
+    "TQ1_0": [52], "TQ2_0": [64], "MXFP4": [], "Q1_0": [0], "Q2_0": [0], "PQ2_0": [0],
+    "PTQ1_0": [26],
+}  # fmt: skip
+
+
+def need(isa: str) -> None:
+    """Skips a test of an instruction set this processor lacks."""
+    if isa not in linear.isas():
+        pytest.skip(f"this processor has no {isa}")
+
+
+def random_rows(name: str, rows: int, width: int, rng, scale: float | None = None) -> np.ndarray:
+    """File rows u8 of random codes; scales about ``scale``, or all equal to it when it is given."""
+    _, block, size, codes = TYPES[name]
+    if not codes:
+        x = rng.standard_normal((rows, width)).astype(np.float32)
+        if name == "F16":
+            return x.astype(np.float16).view(np.uint8)
+        if name == "BF16":
+            return np.ascontiguousarray((x.view(np.uint32) >> 16).astype(np.uint16)).view(np.uint8)
+        return x.view(np.uint8)
+    data = rng.integers(0, 256, (rows, width // block, size), dtype=np.uint8)
+    for at in HALVES[name]:
+        values = rng.uniform(-0.02, 0.02, data.shape[:2]) if scale is None else np.full(
+            data.shape[:2], scale
+        )
+        data[:, :, at : at + 2] = values.astype("<f2")[..., None].view(np.uint8)
+    if name == "MXFP4":
+        data[:, :, 0] = rng.integers(118, 130, data.shape[:2])
+    return data.reshape(rows, -1)
+
+
+def values(name: str, rows: np.ndarray) -> np.ndarray:
+    """Weights f32 of file rows, by the numpy dequantiser."""
+    return dequantise(rows, by_id(TYPES[name][0]))
+
+
+def aligned(size: int, dtype=np.uint8) -> np.ndarray:
+    """A zeroed array of ``size`` bytes that starts at a multiple of 64."""
+    raw = np.zeros(size + 64, np.uint8)
+    return raw[-raw.ctypes.data % 64 :][:size].view(dtype)
+
+
+def pack(name: str, rows: np.ndarray, width: int) -> np.ndarray:
+    """Groups of the repacked matrix."""
+    id = TYPES[name][0]
+    out = aligned(linear.group_bytes(id, width) * -(-len(rows) // 16))
+    linear.repack(id, rows, width, out)
+    return out
+
+
+def records(x: np.ndarray, isa: str = "portable") -> np.ndarray:
+    """Columns f32 (n, in) quantised: u8 (in / 32, n, bytes of a record)."""
+    n, width = x.shape
+    out = np.zeros((width // 32, n, linear.Q8_BYTES), np.uint8)
+    linear.quantise(isa, x, out.reshape(-1))
+    return out
+
+
+def parts(q: np.ndarray) -> dict[str, np.ndarray]:
+    """Fields of records: d, s (blocks, n), half (blocks, n, 2), q (blocks, n, 32)."""
+    return {
+        "d": q[..., 0:4].copy().view("<f4")[..., 0],
+        "s": q[..., 4:8].copy().view("<f4")[..., 0],
+        "half": q[..., 8:12].copy().view("<i2"),
+        "q": q[..., 12:44].view(np.int8),
+    }
+
+
+def columns_of(q: np.ndarray) -> np.ndarray:
+    """The columns records stand for, in f64: (n, in)."""
+    f = parts(q)
+    x = f["d"].astype(np.float64)[..., None] * f["q"]
+    return x.transpose(1, 0, 2).reshape(q.shape[1], -1)
+
+
+def prepare(name: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the kernels of a type take for columns x, and the f64 values it stands for."""
+    if TYPES[name][3]:
+        q = records(x)
+        return q, columns_of(q)
+    return x, x.astype(np.float64)
+
+
+def product(isa: str, name: str, groups, width: int, columns, c0: int, nc: int) -> np.ndarray:
+    """Rows of all groups times nc columns: f32 (nc, 16 groups)."""
+    id = TYPES[name][0]
+    out = np.full((len(groups) // linear.group_bytes(id, width), nc, 16), np.nan, np.float32)
+    linear.dot(isa, id, groups, width, columns, c0, nc, out)
+    return out.transpose(1, 0, 2).reshape(nc, -1)

@@ -1,0 +1,113 @@
+"""Repacking, dequantising and the quantiser of columns."""
+
+import numpy as np
+import pytest
+
+import golem_core.cpu._linear as linear
+from golem_core.formats.blocks import TYPES as FILE_TYPES
+from tests.core.cpu.linear_cases import (
+    CODE_TYPES,
+    ISAS,
+    TYPES,
+    need,
+    pack,
+    parts,
+    random_rows,
+    records,
+    values,
+)
+
+every_type = pytest.mark.parametrize("name", TYPES)
+
+
+def test_every_type_of_the_formats_has_a_kernel():
+    file_types = {(t.id, t.name, t.weights, t.bytes) for t in FILE_TYPES.values()}
+    assert file_types == {(id, name, n, size) for id, name, n, size, _ in linear.types()}
+
+
+@every_type
+def test_dequantised_rows_equal_numpys(name):
+    id, block, _, _ = TYPES[name]
+    rng = np.random.default_rng(id)
+    width = block * 5
+    rows = random_rows(name, 9, width, rng)
+    out = np.empty((9, width), np.float32)
+    linear.dequantise(id, rows, out)
+    assert out.tobytes() == values(name, rows).tobytes()
+
+
+@every_type
+def test_dequantised_random_bytes_equal_numpys(name):
+    """Any bytes at all: infinite, subnormal and NaN scales among them."""
+    id, block, size, _ = TYPES[name]
+    rows = np.random.default_rng(id).integers(0, 256, (64, 4 * size), dtype=np.uint8)
+    out = np.empty((64, 4 * block), np.float32)
+    linear.dequantise(id, rows, out)
+    expected = values(name, rows)
+    assert np.array_equal(out, expected, equal_nan=True)
+
+
+@every_type
+def test_groups_take_about_what_the_file_takes(name):
+    id, block, size, _ = TYPES[name]
+    width = 2304 // block * block
+    ratio = linear.group_bytes(id, width) / (16 * width // block * size)
+    assert linear.group_bytes(id, width) % 64 == 0
+    # Base-3 packed types become 2-bit codes, which a kernel can read at memory speed.
+    limit = {"TQ1_0": 1.26, "PTQ1_0": 1.22, "TQ2_0": 1.031, "IQ4_XS": 1.03, "Q3_K": 1.019}
+    assert 1 <= ratio <= limit.get(name, 1.01)
+
+
+@every_type
+def test_repacking_writes_the_whole_group(name):
+    """A group's bytes are a function of its rows, whatever lay in memory before."""
+    id, block, _, _ = TYPES[name]
+    width = 3 * block
+    rows = random_rows(name, 5, width, np.random.default_rng(3))
+    out = np.full(linear.group_bytes(id, width), 0xAA, np.uint8)
+    linear.repack(id, rows, width, out)
+    assert out.tobytes() == pack(name, rows, width).tobytes()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+class TestQuantise:
+    def test_codes_are_the_nearest_of_255_levels(self, isa):
+        need(isa)
+        rng = np.random.default_rng(5)
+        x = (rng.standard_normal((7, 160)) * 10.0 ** rng.integers(-6, 6, (7, 1))).astype(np.float32)
+        f = parts(records(x, isa))
+        blocks = x.reshape(7, 5, 32).transpose(1, 0, 2)
+        amax = np.abs(blocks).max(-1)
+        assert np.array_equal(f["d"], amax / np.float32(127))
+        inverse = np.float32(127) / amax
+        assert np.array_equal(f["q"], np.rint(blocks * inverse[..., None]))
+        assert np.array_equal(f["half"], f["q"].reshape(5, 7, 2, 16).sum(-1, dtype=np.int32))
+        assert np.array_equal(f["s"], f["d"] * f["q"].sum(-1, dtype=np.int32).astype(np.float32))
+
+    def test_ties_go_to_even(self, isa):
+        need(isa)
+        x = np.zeros((1, 32), np.float32)
+        x[0, :7] = [127, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5]
+        assert list(parts(records(x, isa))["q"][0, 0, :7]) == [127, 0, 2, 2, 0, -2, -2]
+
+    def test_bits_are_those_of_the_portable_quantiser(self, isa):
+        need(isa)
+        bits = np.random.default_rng(6).integers(0, 1 << 32, (50, 256), dtype=np.uint32)
+        x = bits.view(np.float32)  # every exponent, infinities and NaN now and then
+        assert records(x, isa).tobytes() == records(x).tobytes()
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+    def test_a_non_finite_value_poisons_its_block_only(self, isa, bad):
+        need(isa)
+        x = np.ones((1, 96), np.float32)
+        x[0, 40] = bad
+        f = parts(records(x, isa))
+        assert np.array_equal(np.isnan(f["d"][:, 0]), [False, True, False])
+        assert np.array_equal(np.isnan(f["s"][:, 0]), [False, True, False])
+        assert not f["q"][1].any()
+
+    @pytest.mark.parametrize("tiny", [0.0, 1e-45, 1e-38, 9e-31])
+    def test_what_is_almost_zero_is_zero(self, isa, tiny):
+        need(isa)
+        f = parts(records(np.full((1, 32), tiny, np.float32), isa))
+        assert f["d"][0, 0] == 0 and f["s"][0, 0] == 0 and not f["q"].any()
