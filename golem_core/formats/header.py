@@ -17,6 +17,7 @@ from golem_core.formats.metadata import ARRAY, STRING, VALUE_TYPES, Entry
 MAGIC = b"GGUF"
 LONGEST_NAME = 65535  # bytes of a key or a tensor's name; the format allows no more
 MOST_DIMENSIONS = 4
+MOST_ITEMS = 100_000  # keys or tensors; a header of many tiny ones would fill the memory
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
@@ -69,6 +70,8 @@ def read_header(file: str, data: np.ndarray) -> Header:
     ):
         if count > (cursor.end - cursor.at) // size:
             raise cursor.fail(f"declares {count} {what}, more than its {cursor.end} bytes can hold")
+        if count > MOST_ITEMS:
+            raise cursor.fail(f"declares {count} {what}; golem reads at most {MOST_ITEMS}")
     entries: dict[str, Entry] = {}
     for _ in range(key_count):
         key, entry = _read_key(cursor)

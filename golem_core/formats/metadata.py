@@ -185,12 +185,13 @@ class Metadata(Mapping[str, Any]):
         if key not in self._entries:
             if default is not _REQUIRED:
                 return default
-            raise FormatError(f"{self._file}: the key {key} ({_name(kind)}) is missing")
+            raise FormatError(f"{self._file}: the key {key} is missing; it must be {_name(kind)}")
         entry = self._entries[key]
         wants_list = isinstance(kind, GenericAlias)
         scalar = kind.__args__[0] if wants_list else kind
         found = entry.element if entry.type == ARRAY else entry.type
-        if wants_list != (entry.type == ARRAY) or found not in _ACCEPTED[scalar]:
+        fits = found in _ACCEPTED[scalar] or (wants_list and entry.count == 0)
+        if wants_list != (entry.type == ARRAY) or not fits:
             raise FormatError(
                 f"{self._file}: the key {key} must be {_name(kind)}, it is {entry.type_name}"
             )

@@ -22,6 +22,7 @@ __all__ = ["FormatError", "SafeTensor", "Safetensors"]
 
 LONGEST_HEADER = 100_000_000  # bytes, the limit of the format's own reader
 MOST_DIMENSIONS = 32  # what every version of numpy can have
+MOST_TENSORS = 250_000  # a header of many tiny entries would fill the memory
 LARGEST_EXTENT = 1 << 60  # product of the extents that are not 0: numpy counts it in 64 bits
 
 # dtype in the file -> how numpy keeps it; BF16 and F8 are kept as their bits.
@@ -166,7 +167,9 @@ def _shards(path: Path) -> dict[str, set[str]]:
     try:
         if len(file.bytes) > LONGEST_HEADER:
             raise FormatError(f"{path}: is too long for an index ({len(file.bytes)} bytes)")
-        index = _decode(str(path), file.bytes, _Index, "the index")
+        text = file.bytes.tobytes()
+        _check_count(str(path), text, 1)
+        index = _decode(str(path), text, _Index, "the index")
     finally:
         file.close()
     shards: dict[str, set[str]] = {}
@@ -180,7 +183,7 @@ def _shards(path: Path) -> dict[str, set[str]]:
     return shards
 
 
-class _Declared(msgspec.Struct, forbid_unknown_fields=True):
+class _Declared(msgspec.Struct):
     dtype: str
     shape: list[int]
     data_offsets: tuple[int, int]
@@ -196,7 +199,8 @@ def _read_file(file: str, data: np.ndarray) -> tuple[dict[str, SafeTensor], dict
             f"{file}: is not safetensors, or cut short: its header would have {length} bytes, the "
             f"file has {len(data)}"
         )
-    header = data[8 : 8 + length]
+    header = data[8 : 8 + length].tobytes()
+    _check_count(file, header, 4)
     entries = _decode(file, header, dict[str, msgspec.Raw], "the header")
     raw = entries.pop("__metadata__", None)
     metadata = {} if raw is None else _decode(file, raw, dict[str, str], "__metadata__")
@@ -254,6 +258,12 @@ def _check_cover(file: str, ranges: list[tuple[int, int, str]], size: int) -> No
         raise FormatError(f"{file}: its last {size - at} bytes belong to no tensor")
 
 
+def _check_count(file: str, text: bytes, colons: int) -> None:
+    """Refuse JSON that may hold too many entries, each of which has so many colons."""
+    if text.count(b":") > colons * MOST_TENSORS:
+        raise FormatError(f"{file}: declares over {MOST_TENSORS} tensors, the most golem reads")
+
+
 def _decode(file: str, text: object, kind: Any, what: str) -> Any:
     """JSON as ``kind``, or a `FormatError` that says what is wrong with it."""
     try:
@@ -263,7 +273,7 @@ def _decode(file: str, text: object, kind: Any, what: str) -> Any:
 
 
 def _one_line(error: Exception) -> str:
-    return shown(str(error), 200)[1:-1]
+    return str(error)[:200].encode("unicode_escape").decode()
 
 
 def _small_floats(exponent_bits: int, mantissa_bits: int) -> np.ndarray:
