@@ -36,6 +36,7 @@ FILE_TYPES = {
     37: "TQ2_0",
     38: "MXFP4_MOE",
     40: "Q1_0",
+    41: "Q2_0",
 }
 
 ENCODERS = {"t5": "encoder-decoder", "t5encoder": "encoder", "bert": "encoder"}

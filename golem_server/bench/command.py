@@ -1,0 +1,135 @@
+"""The command line of golem-bench."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from golem_core.model import open_decoder
+from golem_server.bench.invented import parse, write_invented
+from golem_server.bench.measure import Bench, Case
+from golem_server.bench.quantised import MIXTURES
+from golem_server.bench.report import FORMATS, record, render
+from golem_server.bench.shapes import SHAPES
+
+PROGRAM = "golem-bench"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; 0, or 1 after one line about what was wrong."""
+    arguments = _parser().parse_args(argv)
+    try:
+        with _model_path(arguments) as path:
+            if path is not None:
+                print(render(_measure(path, arguments), arguments.output))
+    except (OSError, ValueError, MemoryError) as error:
+        print(f"{PROGRAM}: {error}".splitlines()[0], file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Measures how fast a model reads prompts (pp) and draws tokens (tg).",
+        epilog=f"shapes: {' '.join(SHAPES)}; types: {' '.join(MIXTURES)}".lower(),
+    )
+    add = parser.add_argument
+    add("-m", "-model", "--model", metavar="FILE", help="a GGUF chat model")
+    add("--random", metavar="SHAPE:TYPE", help="random weights, such as qwen3-4b:q4_0")
+    add("--write", metavar="FILE", help="with --random: keep the model there")
+    add("-p", "--n-prompt", type=_counts, default=[512], help="prompt lengths (512; 0 for none)")
+    add("-n", "--n-gen", type=_counts, default=[64], help="tokens to draw (64; 0 for none)")
+    add("-d", "--n-depth", type=_counts, default=[0], help="positions already there (0)")
+    add("-b", "--conversations", type=_positive, default=[1], help="conversations drawing (1)")
+    add("-t", "--threads", type=_counts, default=[0], help="cores (0: those of this process)")
+    add("-r", "--repetitions", type=_repeats, default=5, help="repeats of each test (5)")
+    add("-o", "--output", choices=FORMATS, default="table", help="format (table)")
+    add("-w", "--pass-width", type=int, default=None, help="most columns of a pass")
+    add("--executor", choices=("cpu", "reference"), default="cpu", help=argparse.SUPPRESS)
+    add("--seed", type=int, default=0, help="of random weights and tokens (0)")
+    return parser
+
+
+def _counts(text: str) -> list[int]:
+    """ "1,2,4" as numbers."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = [-1]
+    if min(numbers) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 1,2,4")
+    return numbers
+
+
+def _positive(text: str) -> list[int]:
+    numbers = _counts(text)
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: each must be at least 1")
+    return numbers
+
+
+def _repeats(text: str) -> int:
+    (number, *more) = _positive(text)
+    if more:
+        raise argparse.ArgumentTypeError(f"{text!r} is no single number")
+    return number
+
+
+@contextmanager
+def _model_path(arguments: argparse.Namespace) -> Iterator[Path | None]:
+    """The file to measure; None when a model was only to be written."""
+    if (arguments.model is None) == (arguments.random is None):
+        raise ValueError("give a model with -m FILE, or random weights with --random SHAPE:TYPE")
+    if arguments.model is not None:
+        if arguments.write is not None:
+            raise ValueError("--write keeps what --random made; there is nothing to write with -m")
+        yield Path(arguments.model)
+        return
+    shape, mixture = parse(arguments.random)
+    with tempfile.TemporaryDirectory(prefix=f"{PROGRAM}-") as folder:
+        path = Path(arguments.write or Path(folder) / f"{shape}-{mixture.lower()}.gguf")
+        write_invented(path, SHAPES[shape], mixture, arguments.seed)
+        yield path if _cases(arguments) else None
+
+
+def _cases(arguments: argparse.Namespace) -> list[Case]:
+    cases = []
+    for depth in arguments.n_depth:
+        cases += [Case(n, 0, depth) for n in arguments.n_prompt if n]
+        for n in filter(None, arguments.n_gen):
+            cases += [Case(0, n, depth, batch) for batch in arguments.conversations]
+    return cases
+
+
+def _measure(path: Path, arguments: argparse.Namespace) -> list[dict]:
+    cases = _cases(arguments)
+    if not cases:
+        raise ValueError("nothing to measure: -p and -n are both 0")
+    slots = max(case.batch for case in cases)
+    positions = max(case.positions for case in cases)
+    entries = []
+    for threads in arguments.threads:
+        model = open_decoder(
+            path,
+            context=slots * positions,
+            parallel=slots,
+            threads=threads or None,
+            pass_width=arguments.pass_width,
+            executor=arguments.executor,
+        )
+        try:
+            used = getattr(model.executor, "threads", threads or 1)
+            bench = Bench(model, used, arguments.seed)
+            for case in cases:
+                entry = record(model, used, bench.run(case, arguments.repetitions))
+                entries.append({**entry, "test": case.name})
+        finally:
+            model.close()
+    return entries

@@ -1,0 +1,87 @@
+"""The shapes of well-known models, so that speed can be measured without their weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder's numbers, as its GGUF header gives them.
+
+    vocabulary: tokens. tied: the head is the embedding. window: positions sliding blocks look
+    back, 0 for none. experts, used, expert_width: of a mixture, 0 for a dense model. size: the
+    label llama-bench shows.
+    """
+
+    architecture: str
+    size: str
+    width: int
+    blocks: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    feed_forward: int
+    vocabulary: int
+    tied: bool = True
+    base: float = 1e6
+    eps: float = 1e-6
+    context: int = 40960
+    window: int = 0
+    experts: int = 0
+    used: int = 0
+    expert_width: int = 0
+    rope_factors: bool = False
+    pre: str = "qwen2"
+
+
+_QWEN = 151936
+_LLAMA3 = 128256
+_GEMMA = 262144
+
+
+def _llama3(size: str, *numbers: int, tied: bool) -> Shape:
+    return Shape(
+        "llama",
+        size,
+        *numbers,
+        _LLAMA3,
+        tied,
+        base=5e5,
+        eps=1e-5,
+        context=131072,
+        rope_factors=True,
+        pre="llama-bpe",
+    )
+
+
+def _smollm2(size: str, *numbers: int, base: float = 1e5) -> Shape:
+    return Shape("llama", size, *numbers, 49152, base=base, eps=1e-5, context=8192, pre="smollm")
+
+
+def _gemma3(size: str, *numbers: int, window: int, context: int) -> Shape:
+    return Shape("gemma3", size, *numbers, _GEMMA, window=window, context=context, pre="default")
+
+
+# width, blocks, heads, key heads, head size, feed-forward
+SHAPES: dict[str, Shape] = {
+    "qwen3-0.6b": Shape("qwen3", "0.6B", 1024, 28, 16, 8, 128, 3072, _QWEN),
+    "qwen3-1.7b": Shape("qwen3", "1.7B", 2048, 28, 16, 8, 128, 6144, _QWEN),
+    "qwen3-4b": Shape("qwen3", "4B", 2560, 36, 32, 8, 128, 9728, _QWEN),
+    "qwen3-8b": Shape("qwen3", "8B", 4096, 36, 32, 8, 128, 12288, _QWEN, False),
+    "qwen3-14b": Shape("qwen3", "14B", 5120, 40, 40, 8, 128, 17408, _QWEN, False),
+    "qwen3-30b-a3b": Shape(
+        "qwen3moe", "30B.A3B", 2048, 48, 32, 4, 128, 6144, _QWEN, False,
+        experts=128, used=8, expert_width=768,
+    ),
+    "smollm2-135m": _smollm2("135M", 576, 30, 9, 3, 64, 1536),
+    "smollm2-360m": _smollm2("360M", 960, 32, 15, 5, 64, 2560),
+    "smollm2-1.7b": _smollm2("1.7B", 2048, 24, 32, 32, 64, 8192, base=130000.0),
+    "llama3.2-1b": _llama3("1B", 2048, 16, 32, 8, 64, 8192, tied=True),
+    "llama3.2-3b": _llama3("3B", 3072, 28, 24, 8, 128, 8192, tied=True),
+    "llama3.1-8b": _llama3("8B", 4096, 32, 32, 8, 128, 14336, tied=False),
+    "gemma3-270m": _gemma3("270M", 640, 18, 4, 1, 256, 2048, window=512, context=32768),
+    "gemma3-1b": _gemma3("1B", 1152, 26, 4, 1, 256, 6912, window=512, context=32768),
+    "gemma3-4b": _gemma3("4B", 2560, 34, 8, 4, 256, 10240, window=1024, context=131072),
+    "gemma3-12b": _gemma3("12B", 3840, 48, 16, 8, 256, 15360, window=1024, context=131072),
+}  # fmt: skip
