@@ -97,6 +97,11 @@ class Safetensors:
             raise
         return opened
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files that hold the tensors."""
+        return tuple(file.path for file in self._files)
+
     def numpy(self, name: str) -> np.ndarray:
         """The values of a tensor (see `SafeTensor.numpy`); ``FormatError`` if there is none."""
         if name not in self.tensors:

@@ -68,7 +68,7 @@ def touch(value: Any, depth: int = 0) -> None:
     if isinstance(value, str | int | float | bool):
         return
     if isinstance(value, np.ndarray):
-        value[:16].sum(), value[-16:].sum()
+        value[:16].tolist(), value[-16:].tolist()
         return
     assert isinstance(value, Sequence) and depth < 9
     for item in (*value[:16], *value[-16:]) if len(value) > 4096 else value:
