@@ -1,0 +1,1 @@
+"""What the README's figures are made with; each prints a ratio against a peer in one run."""

@@ -1,0 +1,1 @@
+"""Scripts that measure golem against a peer, or write oracles with one; no test needs them."""
