@@ -1,6 +1,5 @@
 # distutils: sources = golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c golem_core/cpu/kernels/linear_read.c
 # distutils: depends = golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/repack.h
-# distutils: include_dirs = golem_core/cpu/kernels
 # distutils: libraries = m
 """The linear kernels one by one, for tests and benchmarks; the executor calls them from C.
 
@@ -11,7 +10,7 @@ from libc.stddef cimport ptrdiff_t, size_t
 from libc.stdint cimport int16_t, int8_t, uint8_t, uint64_t
 
 
-cdef extern from "linear.h" nogil:
+cdef extern from "kernels/linear.h" nogil:
     enum: GOLEM_GROUP
     enum: GOLEM_ACT_BLOCK
     enum: GOLEM_ACT_Q8
@@ -53,8 +52,8 @@ cdef extern from "linear.h" nogil:
 
 cdef extern from *:
     """
-    #include "linear.h"
-    #include "linear_read.h"
+    #include "kernels/linear.h"
+    #include "kernels/linear_read.h"
 
     static const golem_linear_isa *linear_isa(int level) {
         if (level == 0) return &golem_linear_portable;

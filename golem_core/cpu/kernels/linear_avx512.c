@@ -1,4 +1,229 @@
+/* Group dot products and the quantiser with AVX-512 (f, bw, vl, dq, vnni).
+ *
+ * Sixteen rows are the sixteen lanes: a part of codes is unpacked once into eight vectors of
+ * unsigned bytes and multiplied (vpdpbusd) with 4 broadcast activations at a time, for up to eight
+ * columns side by side in registers. The steps and their order are linear_portable.c's, so the bits
+ * are too. One column is limited by memory: the weights are prefetched AHEAD bytes before use.
+ */
 #include "linear.h"
+
 #if defined(__x86_64__)
-const golem_linear_isa golem_linear_avx512;
+#include "linear_avx512_codes.h"
+
+enum { AHEAD = 4096 };
+enum { WIDEST = 8 };  /* columns a block of registers holds */
+
+INLINE void prefetch(const uint8_t *p, const int bytes) {
+#pragma GCC unroll 16
+    for (int at = 0; at < bytes; at += 64) _mm_prefetch((const char *)p + AHEAD + at, _MM_HINT_T0);
+}
+
+INLINE __m512i broadcast(const void *four_bytes) {
+    return _mm512_set1_epi32((int)load_u32(four_bytes));
+}
+
+/* Adds a part's products with `columns` columns to acc. */
+INLINE void add_part(const enum type type, const codes *w, const scales *s, const golem_q8 *a,
+                     const int columns, __m512 *acc) {
+    const int halves = type == T_Q2_K || type == T_Q3_K || type == T_Q6_K;
+    const int offset = offset_of(type);
+    __m512i total[WIDEST], sum[WIDEST];
+#pragma GCC unroll 8
+    for (int c = 0; c < columns; c++) {
+        total[c] = sum[c] = _mm512_setzero_si512();
+        if (halves && offset) {
+            __m512i centre = _mm512_sub_epi16(_mm512_setzero_si512(),
+                                              _mm512_mullo_epi16(s->weights, _mm512_set1_epi16((short)offset)));
+            total[c] = _mm512_madd_epi16(broadcast(a[c].half), centre);
+        } else if (offset) {
+            sum[c] = _mm512_madd_epi16(broadcast(a[c].half), _mm512_set1_epi16((short)-offset));
+        }
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < 8; v++) {
+#pragma GCC unroll 8
+        for (int c = 0; c < columns; c++)
+            sum[c] = _mm512_dpbusd_epi32(sum[c], w->v[v], broadcast(a[c].q + 4 * v));
+        if (halves && (v & 3) == 3) {
+#pragma GCC unroll 8
+            for (int c = 0; c < columns; c++) {
+                __m512i scaled = _mm512_mullo_epi32(sum[c], v == 3 ? s->first : s->second);
+                total[c] = _mm512_add_epi32(total[c], scaled);
+                sum[c] = _mm512_setzero_si512();
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int c = 0; c < columns; c++) {
+        __m512 d = _mm512_set1_ps(a[c].d);
+        __m512 whole = _mm512_cvtepi32_ps(halves ? total[c] : sum[c]);
+        acc[c] = _mm512_fmadd_ps(whole, _mm512_mul_ps(s->scale, d), acc[c]);
+        if (type == T_Q4_1 || type == T_Q5_1)
+            acc[c] = _mm512_fmadd_ps(s->low, _mm512_set1_ps(a[c].s), acc[c]);
+        if (type == T_Q4_K || type == T_Q5_K)
+            acc[c] = _mm512_fnmadd_ps(s->low, _mm512_set1_ps(a[c].s), acc[c]);
+        if (type == T_Q2_K) {
+            __m512 minima = _mm512_cvtepi32_ps(_mm512_madd_epi16(broadcast(a[c].half), s->minima));
+            acc[c] = _mm512_fnmadd_ps(minima, _mm512_mul_ps(s->low, d), acc[c]);
+        }
+    }
+}
+
+INLINE void one_part(const enum type type, const int bits, const int parts, const int head,
+                     const uint8_t *super, int i, __m512i word, const int odd, const golem_q8 *a,
+                     const int columns, __m512 *acc) {
+    const uint8_t *part = super + head + i * (64 * bits);
+    prefetch(part, 64 * bits);
+    codes w = load_codes(part, bits);
+    look_up(type, &w);
+    scales s = load_scales(type, super, i, parts, word, odd);
+    add_part(type, &w, &s, a, columns, acc);
+}
+
+/* `columns` columns, whose first has its first record at a, times a whole group. */
+INLINE void dot_columns(const enum type type, const int bits, const int parts, const int head,
+                        const uint8_t *super, int in, const golem_q8 *a, int n, const int columns,
+                        float *out) {
+    const int six_bits = type == T_Q3_K || type == T_Q4_K || type == T_Q5_K;
+    __m512 acc[WIDEST];
+#pragma GCC unroll 8
+    for (int c = 0; c < columns; c++) acc[c] = _mm512_setzero_ps();
+    for (int left = in / 32; left > 0; left -= parts, super += head + parts * 64 * bits) {
+        prefetch(super, head);
+        if (six_bits) {
+            sixes s = load_sixes(super + 64);
+            for (int i = 0; i < parts; i += 2, a += 2 * n) {
+                one_part(type, bits, parts, head, super, i, s.word[0], 0, a, columns, acc);
+                one_part(type, bits, parts, head, super, i + 1, s.word[0], 1, a + n, columns, acc);
+                s.word[0] = s.word[1], s.word[1] = s.word[2], s.word[2] = s.word[3];
+            }
+        } else {
+            int count = left < parts ? left : parts;
+            for (int i = 0; i < count; i++, a += n)
+                one_part(type, bits, parts, head, super, i, _mm512_setzero_si512(), 0, a, columns, acc);
+        }
+    }
+#pragma GCC unroll 8
+    for (int c = 0; c < columns; c++) _mm512_storeu_ps(out + GOLEM_GROUP * c, acc[c]);
+}
+
+/* Blocks of 8 columns, then of what is left: a column's steps are the same in every block. */
+#define DOT(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD)                                           \
+    __attribute__((target(TARGET))) static void dot_##NAME(const uint8_t *group, int in,          \
+                                                           const golem_act *a, int c0, int nc,    \
+                                                           float *out) {                          \
+        const golem_q8 *q = a->q + c0;                                                            \
+        while (nc > 0) {                                                                          \
+            int step = nc >= 8 ? 8 : nc >= 4 ? 4 : nc;                                            \
+            switch (step) {                                                                       \
+            case 8: CASE(NAME, BITS, COLS, HEAD, 8);                                              \
+            case 4: CASE(NAME, BITS, COLS, HEAD, 4);                                              \
+            case 3: CASE(NAME, BITS, COLS, HEAD, 3);                                              \
+            case 2: CASE(NAME, BITS, COLS, HEAD, 2);                                              \
+            default: CASE(NAME, BITS, COLS, HEAD, 1);                                             \
+            }                                                                                     \
+            q += step, nc -= step, out += GOLEM_GROUP * step;                                     \
+        }                                                                                         \
+    }
+#define CASE(NAME, BITS, COLS, HEAD, N)                                                   \
+    dot_columns(T_##NAME, BITS, COLS / 32, HEAD, group, in, q, a->n, N, out);             \
+    break
+GOLEM_CODE_TYPES(DOT)
+
+INLINE __m512 load_weights(const enum type type, const uint8_t *p) {
+    switch (type) {
+    case T_F16: return load_halves(p);
+    case T_BF16: {
+        __m512i x = _mm512_cvtepu16_epi32(_mm256_load_si256((const __m256i *)p));
+        return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+    }
+    default: return _mm512_load_ps(p);
+    }
+}
+
+/* Even columns of the weights go into one sum, odd ones into another. */
+INLINE void dot_float(const enum type type, const int bytes, const uint8_t *group, int in,
+                      const float *x, ptrdiff_t stride, const int columns, float *out) {
+    const int line = GOLEM_GROUP * bytes;
+    __m512 even[WIDEST], odd[WIDEST];
+#pragma GCC unroll 8
+    for (int c = 0; c < columns; c++) even[c] = odd[c] = _mm512_setzero_ps();
+    int k = 0;
+    for (; k + 2 <= in; k += 2, group += 2 * line, x += 2) {
+        prefetch(group, 2 * line);
+        __m512 w0 = load_weights(type, group), w1 = load_weights(type, group + line);
+#pragma GCC unroll 8
+        for (int c = 0; c < columns; c++) {
+            even[c] = _mm512_fmadd_ps(w0, _mm512_set1_ps(x[c * stride]), even[c]);
+            odd[c] = _mm512_fmadd_ps(w1, _mm512_set1_ps(x[c * stride + 1]), odd[c]);
+        }
+    }
+    if (k < in) {
+        __m512 w = load_weights(type, group);
+#pragma GCC unroll 8
+        for (int c = 0; c < columns; c++)
+            even[c] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[c * stride]), even[c]);
+    }
+#pragma GCC unroll 8
+    for (int c = 0; c < columns; c++)
+        _mm512_storeu_ps(out + GOLEM_GROUP * c, _mm512_add_ps(even[c], odd[c]));
+}
+
+#define DOT_FLOAT(NAME, ID, WEIGHTS, BYTES)                                                       \
+    __attribute__((target(TARGET))) static void dot_##NAME(const uint8_t *group, int in,          \
+                                                           const golem_act *a, int c0, int nc,    \
+                                                           float *out) {                          \
+        const float *x = a->x + c0 * a->x_stride;                                                 \
+        while (nc > 0) {                                                                          \
+            int step = nc >= 8 ? 8 : nc >= 4 ? 4 : nc;                                            \
+            switch (step) {                                                                       \
+            case 8: CASE_FLOAT(NAME, BYTES, 8);                                                   \
+            case 4: CASE_FLOAT(NAME, BYTES, 4);                                                   \
+            case 3: CASE_FLOAT(NAME, BYTES, 3);                                                   \
+            case 2: CASE_FLOAT(NAME, BYTES, 2);                                                   \
+            default: CASE_FLOAT(NAME, BYTES, 1);                                                  \
+            }                                                                                     \
+            x += step * a->x_stride, nc -= step, out += GOLEM_GROUP * step;                       \
+        }                                                                                         \
+    }
+#define CASE_FLOAT(NAME, BYTES, N)                                       \
+    dot_float(T_##NAME, BYTES, group, in, x, a->x_stride, N, out);       \
+    break
+GOLEM_FLOAT_TYPES(DOT_FLOAT)
+
+/* See linear_portable.c: 32 values are two vectors. */
+__attribute__((target(TARGET))) static void quantise_row(const float *x, int in, golem_q8 *q,
+                                                         int n) {
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    for (int b = 0; b < in / 32; b++, x += 32, q += n) {
+        __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
+        __m512i m0 = _mm512_and_si512(_mm512_castps_si512(x0), magnitude);
+        __m512i m1 = _mm512_and_si512(_mm512_castps_si512(x1), magnitude);
+        uint32_t largest = _mm512_reduce_max_epu32(_mm512_max_epu32(m0, m1));
+        float amax = float_of_bits(largest);
+        int finite = largest < 0x7f800000, used = finite && amax >= 1e-30f;
+        if (!used) {
+            memset(q, 0, sizeof *q);
+            if (!finite) q->d = q->s = float_of_bits(0x7fc00000);
+            continue;
+        }
+        __m512 inverse = _mm512_set1_ps(127.0f / amax);
+        __m512i i0 = _mm512_cvtps_epi32(_mm512_mul_ps(x0, inverse)); /* to nearest even */
+        __m512i i1 = _mm512_cvtps_epi32(_mm512_mul_ps(x1, inverse));
+        _mm_storeu_si128((__m128i *)q->q, _mm512_cvtepi32_epi8(i0));
+        _mm_storeu_si128((__m128i *)(q->q + 16), _mm512_cvtepi32_epi8(i1));
+        int first = _mm512_reduce_add_epi32(i0), second = _mm512_reduce_add_epi32(i1);
+        q->d = amax / 127.0f;
+        q->s = q->d * (float)(first + second);
+        q->half[0] = (int16_t)first;
+        q->half[1] = (int16_t)second;
+    }
+}
+
+#define ENTRY_FLOAT(NAME, ID, WEIGHTS, BYTES) dot_##NAME,
+#define ENTRY_CODES(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) dot_##NAME,
+static const golem_group_fn dot[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT)
+                                         GOLEM_CODE_TYPES(ENTRY_CODES)};
+
+const golem_linear_isa golem_linear_avx512 = {"avx512", dot, quantise_row};
 #endif
