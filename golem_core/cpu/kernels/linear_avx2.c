@@ -1,4 +1,248 @@
+/* Group dot products and the quantiser with AVX2, FMA and F16C.
+ *
+ * Eight rows are the eight lanes; the two halves of a group are worked on in turn within a part.
+ * Unsigned codes times signed activations give pairs in 16 bits (vpmaddubsw), which are added as
+ * often as they cannot overflow; codes of all eight bits go in as magnitudes, their signs moved to
+ * the activations. The steps in f32 and their order are linear_portable.c's, so the bits are too.
+ */
 #include "linear.h"
+
 #if defined(__x86_64__)
-const golem_linear_isa golem_linear_avx2;
+#include "linear_avx2_codes.h"
+
+enum { AHEAD = 4096 };
+enum { WIDEST = 4 }; /* columns a block of registers holds */
+
+INLINE void prefetch(const uint8_t *p, const int bytes) {
+#pragma GCC unroll 16
+    for (int at = 0; at < bytes; at += 64) _mm_prefetch((const char *)p + AHEAD + at, _MM_HINT_T0);
+}
+
+INLINE __m256i broadcast(const void *four_bytes) {
+    return _mm256_set1_epi32((int)load_u32(four_bytes));
+}
+
+/* Products of 4 codes and 4 activations a lane, added in pairs. */
+INLINE __m256i pair_products(const enum type type, __m256i w, __m256i q) {
+    if (is_signed(type)) return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
+    return _mm256_maddubs_epi16(w, q);
+}
+
+/* Adds half a part's products with `columns` columns to acc. */
+INLINE void add_part(const enum type type, const int bits, const uint8_t *part, const scales *s,
+                     const golem_q8 *a, const int columns, __m256 *acc) {
+    const int halves = type == T_Q2_K || type == T_Q3_K || type == T_Q6_K;
+    const int steps = steps_of(type, bits);
+    __m256i total[WIDEST], pairs[WIDEST];
+    __m256i centre = _mm256_set1_epi16((short)-offset_of(type));
+    if (halves) centre = _mm256_mullo_epi16(s->weights, centre);
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; c++)
+        total[c] = offset_of(type) ? _mm256_madd_epi16(broadcast(a[c].half), centre)
+                                   : _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int v = 0; v < 8; v++) {
+        __m256i w = load_code(type, bits, part, v);
+        __m256i weight = !halves ? _mm256_set1_epi16(1) : v < 4 ? s->first : s->second;
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; c++) {
+            __m256i x = pair_products(type, w, broadcast(a[c].q + 4 * v));
+            pairs[c] = v % steps ? _mm256_add_epi16(pairs[c], x) : x;
+            if (v % steps == steps - 1)
+                total[c] = _mm256_add_epi32(total[c], _mm256_madd_epi16(pairs[c], weight));
+        }
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; c++) {
+        __m256 d = _mm256_set1_ps(a[c].d);
+        acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total[c]), _mm256_mul_ps(s->scale, d), acc[c]);
+        if (type == T_Q4_1 || type == T_Q5_1)
+            acc[c] = _mm256_fmadd_ps(s->low, _mm256_set1_ps(a[c].s), acc[c]);
+        if (type == T_Q4_K || type == T_Q5_K)
+            acc[c] = _mm256_fnmadd_ps(s->low, _mm256_set1_ps(a[c].s), acc[c]);
+        if (type == T_Q2_K) {
+            __m256 minima = _mm256_cvtepi32_ps(_mm256_madd_epi16(broadcast(a[c].half), s->minima));
+            acc[c] = _mm256_fnmadd_ps(minima, _mm256_mul_ps(s->low, d), acc[c]);
+        }
+    }
+}
+
+INLINE void one_part(const enum type type, const int bits, const int parts, const int head,
+                     const uint8_t *super, int i, const sixes *s, const int odd, const golem_q8 *a,
+                     const int columns, __m256 (*acc)[WIDEST]) {
+    const uint8_t *part = super + head + i * (64 * bits);
+    prefetch(part, 64 * bits);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        scales x = load_scales(type, super, h, i, parts, s[h].word[0], odd);
+        add_part(type, bits, part + 32 * h, &x, a, columns, acc[h]);
+    }
+}
+
+/* `columns` columns, whose first has its first record at a, times a whole group. */
+INLINE void dot_columns(const enum type type, const int bits, const int parts, const int head,
+                        const uint8_t *super, int in, const golem_q8 *a, int n, const int columns,
+                        float *out) {
+    const int six_bits = type == T_Q3_K || type == T_Q4_K || type == T_Q5_K;
+    __m256 acc[2][WIDEST];
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; c++) acc[0][c] = acc[1][c] = _mm256_setzero_ps();
+    for (int left = in / 32; left > 0; left -= parts, super += head + parts * 64 * bits) {
+        sixes s[2] = {{{_mm256_setzero_si256()}}, {{_mm256_setzero_si256()}}};
+        prefetch(super, head);
+        if (six_bits) {
+            s[0] = load_sixes(super + 64), s[1] = load_sixes(super + 96);
+            for (int i = 0; i < parts; i += 2, a += 2 * n) {
+                one_part(type, bits, parts, head, super, i, s, 0, a, columns, acc);
+                one_part(type, bits, parts, head, super, i + 1, s, 1, a + n, columns, acc);
+#pragma GCC unroll 2
+                for (int h = 0; h < 2; h++)
+                    for (int k = 0; k < 3; k++) s[h].word[k] = s[h].word[k + 1];
+            }
+        } else {
+            int count = left < parts ? left : parts;
+            for (int i = 0; i < count; i++, a += n)
+                one_part(type, bits, parts, head, super, i, s, 0, a, columns, acc);
+        }
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; c++) {
+        _mm256_storeu_ps(out + GOLEM_GROUP * c, acc[0][c]);
+        _mm256_storeu_ps(out + GOLEM_GROUP * c + 8, acc[1][c]);
+    }
+}
+
+/* Blocks of 4 columns, then of what is left: a column's steps are the same in every block. */
+#define DOT(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD)                                           \
+    __attribute__((target(TARGET))) static void dot_##NAME(const uint8_t *group, int in,          \
+                                                           const golem_act *a, int c0, int nc,    \
+                                                           float *out) {                          \
+        const golem_q8 *q = a->q + c0;                                                            \
+        while (nc > 0) {                                                                          \
+            int step = nc >= 4 ? 4 : nc >= 2 ? 2 : 1;                                             \
+            switch (step) {                                                                       \
+            case 4: CASE(NAME, BITS, COLS, HEAD, 4);                                              \
+            case 2: CASE(NAME, BITS, COLS, HEAD, 2);                                              \
+            default: CASE(NAME, BITS, COLS, HEAD, 1);                                             \
+            }                                                                                     \
+            q += step, nc -= step, out += GOLEM_GROUP * step;                                     \
+        }                                                                                         \
+    }
+#define CASE(NAME, BITS, COLS, HEAD, N)                                                   \
+    dot_columns(T_##NAME, BITS, COLS / 32, HEAD, group, in, q, a->n, N, out);             \
+    break
+GOLEM_CODE_TYPES(DOT)
+
+INLINE __m256 load_weights(const enum type type, const uint8_t *p) {
+    switch (type) {
+    case T_F16: return load_halves(p);
+    case T_BF16: {
+        __m256i x = _mm256_cvtepu16_epi32(_mm_load_si128((const __m128i *)p));
+        return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
+    }
+    default: return _mm256_load_ps((const float *)p);
+    }
+}
+
+/* Column k of the weights times value k of each column, into sum[half][column]. */
+INLINE void add_column(const enum type type, const int bytes, const uint8_t *weights,
+                       const float *x, ptrdiff_t stride, const int columns,
+                       __m256 (*sum)[WIDEST]) {
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        __m256 w = load_weights(type, weights + 8 * bytes * h);
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; c++)
+            sum[h][c] = _mm256_fmadd_ps(w, _mm256_set1_ps(x[c * stride]), sum[h][c]);
+    }
+}
+
+/* Even columns of the weights go into one sum, odd ones into another. */
+INLINE void dot_float(const enum type type, const int bytes, const uint8_t *group, int in,
+                      const float *x, ptrdiff_t stride, const int columns, float *out) {
+    const int line = GOLEM_GROUP * bytes;
+    __m256 even[2][WIDEST], odd[2][WIDEST];
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; c++)
+        even[0][c] = even[1][c] = odd[0][c] = odd[1][c] = _mm256_setzero_ps();
+    int k = 0;
+    for (; k + 2 <= in; k += 2, group += 2 * line, x += 2) {
+        prefetch(group, 2 * line);
+        add_column(type, bytes, group, x, stride, columns, even);
+        add_column(type, bytes, group + line, x + 1, stride, columns, odd);
+    }
+    if (k < in) add_column(type, bytes, group, x, stride, columns, even);
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; c++)
+        for (int h = 0; h < 2; h++)
+            _mm256_storeu_ps(out + GOLEM_GROUP * c + 8 * h, _mm256_add_ps(even[h][c], odd[h][c]));
+}
+
+#define DOT_FLOAT(NAME, ID, WEIGHTS, BYTES)                                                       \
+    __attribute__((target(TARGET))) static void dot_##NAME(const uint8_t *group, int in,          \
+                                                           const golem_act *a, int c0, int nc,    \
+                                                           float *out) {                          \
+        const float *x = a->x + c0 * a->x_stride;                                                 \
+        while (nc > 0) {                                                                          \
+            int step = nc >= 2 ? 2 : 1;                                                           \
+            if (step == 2)                                                                        \
+                dot_float(T_##NAME, BYTES, group, in, x, a->x_stride, 2, out);                    \
+            else                                                                                  \
+                dot_float(T_##NAME, BYTES, group, in, x, a->x_stride, 1, out);                    \
+            x += step * a->x_stride, nc -= step, out += GOLEM_GROUP * step;                       \
+        }                                                                                         \
+    }
+GOLEM_FLOAT_TYPES(DOT_FLOAT)
+
+INLINE uint32_t largest_of(__m256i x) {
+    __m128i y = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    y = _mm_max_epu32(y, _mm_shuffle_epi32(y, 0x4e));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(y, _mm_shuffle_epi32(y, 0xb1)));
+}
+
+INLINE int sum_of(__m256i x) {
+    __m128i y = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    y = _mm_add_epi32(y, _mm_shuffle_epi32(y, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(y, _mm_shuffle_epi32(y, 0xb1)));
+}
+
+/* See linear_portable.c: 32 values are four vectors. */
+__attribute__((target(TARGET))) static void quantise_row(const float *x, int in, golem_q8 *q,
+                                                         int n) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (int b = 0; b < in / 32; b++, x += 32, q += n) {
+        __m256i top = _mm256_setzero_si256(), code[4];
+        for (int i = 0; i < 4; i++) {
+            __m256i bits = _mm256_castps_si256(_mm256_loadu_ps(x + 8 * i));
+            top = _mm256_max_epu32(top, _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)));
+        }
+        uint32_t largest = largest_of(top);
+        float amax = float_of_bits(largest);
+        int finite = largest < 0x7f800000, used = finite && amax >= 1e-30f;
+        if (!used) {
+            memset(q, 0, sizeof *q);
+            if (!finite) q->d = q->s = float_of_bits(0x7fc00000);
+            continue;
+        }
+        __m256 inverse = _mm256_set1_ps(127.0f / amax);
+        for (int i = 0; i < 4; i++) /* to nearest even */
+            code[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), inverse));
+        __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(code[0], code[1]),
+                                           _mm256_packs_epi32(code[2], code[3]));
+        _mm256_storeu_si256((__m256i *)q->q, _mm256_permutevar8x32_epi32(bytes, order));
+        int first = sum_of(_mm256_add_epi32(code[0], code[1]));
+        int second = sum_of(_mm256_add_epi32(code[2], code[3]));
+        q->d = amax / 127.0f;
+        q->s = q->d * (float)(first + second);
+        q->half[0] = (int16_t)first;
+        q->half[1] = (int16_t)second;
+    }
+}
+
+#define ENTRY_FLOAT(NAME, ID, WEIGHTS, BYTES) dot_##NAME,
+#define ENTRY_CODES(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) dot_##NAME,
+static const golem_group_fn dot[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT)
+                                         GOLEM_CODE_TYPES(ENTRY_CODES)};
+
+const golem_linear_isa golem_linear_avx2 = {"avx2", dot, quantise_row};
 #endif
