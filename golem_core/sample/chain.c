@@ -1,0 +1,112 @@
+/* The chain: biases, the samplers in their order, the draw. */
+
+#include "chain.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+bool workspace_init(Workspace *w, int vocab) {
+    *w = (Workspace){.vocab = vocab};
+    w->row = calloc(vocab, sizeof *w->row);
+    w->list = calloc(vocab, sizeof *w->list);
+    w->spare = calloc(vocab, sizeof *w->spare);
+    w->keys = calloc(vocab, sizeof *w->keys);
+    w->spare_keys = calloc(vocab, sizeof *w->spare_keys);
+    w->repeats = calloc(vocab, sizeof *w->repeats);
+    return w->row && w->list && w->spare && w->keys && w->spare_keys && w->repeats;
+}
+
+void workspace_free(Workspace *w) {
+    free(w->row);
+    free(w->list);
+    free(w->spare);
+    free(w->keys);
+    free(w->spare_keys);
+    free(w->repeats);
+    free(w->overlap);
+}
+
+void chain_free(Chain *chain) {
+    free(chain->steps);
+    free(chain->bias_ids);
+    free(chain->biases);
+    free(chain->history);
+    free(chain->counts);
+    free(chain->probs_ids);
+    free(chain->probs_values);
+}
+
+static void add_biases(Workspace *w, const Chain *chain) {
+    if (!chain->bias_count) return;
+    float *row = changeable(w);
+    for (int i = 0; i < chain->bias_count; i++) {
+        float logit = row[chain->bias_ids[i]] + chain->biases[i];
+        row[chain->bias_ids[i]] = logit > FLT_MAX ? FLT_MAX : logit;
+    }
+}
+
+static bool step(Workspace *w, Chain *chain, Step which) {
+    switch (which) {
+        case STEP_PENALTIES: penalties(w, chain); break;
+        case STEP_DRY: return dry(w, chain);
+        case STEP_TOP_N_SIGMA: top_n_sigma(w, chain->top_n_sigma); break;
+        case STEP_TOP_K:
+            if (chain->top_k > 0) keep_best(w, chain->top_k);
+            break;
+        case STEP_TYP_P: typical(w, chain->typical_p, chain->min_keep); break;
+        case STEP_TOP_P: top_p(w, chain->top_p, chain->min_keep); break;
+        case STEP_MIN_P: min_p(w, chain->min_p, chain->min_keep); break;
+        case STEP_XTC: xtc(w, chain); break;
+        case STEP_TEMPERATURE:
+            if (chain->dynatemp_range > 0.0f && !chain->mirostat) {
+                dynamic_temperature(w, chain->temperature, chain->dynatemp_range,
+                                    chain->dynatemp_exponent);
+            } else {
+                temperature(w, chain->temperature);
+            }
+            break;
+        case STEP_ADAPTIVE_P: break; /* it is the draw */
+    }
+    return true;
+}
+
+/* The position of the drawn candidate, or PICK_NO_MEMORY. */
+static int run(Workspace *w, Chain *chain) {
+    if (chain->mirostat) {
+        step(w, chain, STEP_TEMPERATURE);
+        return draw_mirostat(w, chain);
+    }
+    for (int i = 0; i < chain->step_count; i++)
+        if (!step(w, chain, chain->steps[i])) return PICK_NO_MEMORY;
+    return chain->adaptive ? draw_adaptive(w, chain) : draw_plain(w, &chain->draw_rng);
+}
+
+/* The best token after biases and penalties: what the chain ends in at temperature 0. */
+static int best_token(Workspace *w, Chain *chain) {
+    for (int i = 0; i < chain->step_count; i++)
+        if (chain->steps[i] <= STEP_DRY && !step(w, chain, chain->steps[i])) return PICK_NO_MEMORY;
+    return row_best(w->logits, w->vocab);
+}
+
+int chain_pick(Chain *chain, Workspace *w, const float *logits) {
+    if (!row_finite(logits, w->vocab)) return PICK_NOT_FINITE;
+    w->logits = logits;
+    w->listed = false;
+    add_biases(w, chain);
+    int token;
+    if (chain->greedy) {
+        token = best_token(w, chain);
+        if (token < 0) return token;
+    } else {
+        int position = run(w, chain);
+        if (position < 0) return position;
+        token = w->list[position].id;
+        if (chain->probs && chain->probs_after) report_left(chain, w, position);
+    }
+    /* All of a row that is not banned -inf: nothing was chosen, something was only left over. */
+    if (logits[token] == -INFINITY && logits[row_best(logits, w->vocab)] == -INFINITY)
+        return PICK_NOT_FINITE;
+    if (chain->probs && !chain->probs_after) report_raw(chain, w, logits, token);
+    return chain_accept(chain, token) ? token : PICK_NO_MEMORY;
+}

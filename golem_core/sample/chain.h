@@ -1,0 +1,150 @@
+/* A sampler: the settings, history and generators of one answer, and the scratch memory that all
+ * answers of a thread share. Python sees it through _sampler.pyx.
+ *
+ * V is the size of the vocabulary throughout. Arithmetic is float32 wherever llama-server's is,
+ * in its order, so that a seed draws the same tokens. Ties go to the lower position, which is the
+ * lower id until typical sampling has reordered the candidates.
+ */
+#ifndef GOLEM_SAMPLE_CHAIN_H
+#define GOLEM_SAMPLE_CHAIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rng.h"
+
+typedef struct {
+    int32_t id;
+    float logit;
+    float p; /* of the last softmax */
+} Candidate;
+
+/* Scratch memory of one draw. Candidates stay implicit (place i of `logits` is token i) until a
+ * step needs them listed. */
+typedef struct {
+    int vocab;
+    const float *logits; /* (V) current logits: the model's row, or `row` once one has changed */
+    float *row;          /* (V) */
+    Candidate *list;     /* (V) candidates, the first `size` are alive */
+    Candidate *spare;    /* (V) */
+    int size;
+    bool listed;
+    bool sorted;      /* best first */
+    uint64_t *keys;   /* (V) sort keys */
+    uint64_t *spare_keys; /* (V) */
+    int32_t *repeats; /* (V) all 0 between draws: repeat that drawing a token would continue */
+    int32_t *overlap; /* (overlap_room) DRY: match lengths at each distance */
+    int overlap_room;
+} Workspace;
+
+/* Tokens that end a repetition for DRY. Token t heads the entries first[t] … first[t+1]-1; entry
+ * e asks that the tokens after t be tails[start[e]] … tails[start[e+1]-1]. */
+typedef struct {
+    const int32_t *first; /* (V+1) */
+    const int32_t *start; /* (entries+1) */
+    const int32_t *tails;
+} DryHeads;
+
+typedef enum {
+    STEP_PENALTIES,
+    STEP_DRY,
+    STEP_TOP_N_SIGMA,
+    STEP_TOP_K,
+    STEP_TYP_P,
+    STEP_TOP_P,
+    STEP_MIN_P,
+    STEP_XTC,
+    STEP_TEMPERATURE,
+    STEP_ADAPTIVE_P,
+} Step;
+
+typedef struct {
+    int vocab;
+    int32_t *steps; /* (step_count) of Step, in the order they run */
+    int step_count;
+    int32_t *bias_ids; /* (bias_count) a token may come twice: biases add up */
+    float *biases;
+    int bias_count;
+
+    float temperature, dynatemp_range, dynatemp_exponent;
+    int top_k, min_keep;
+    float top_p, min_p, typical_p, top_n_sigma;
+    float xtc_probability, xtc_threshold;
+
+    bool penalises;
+    int penalty_last_n;
+    float repeat_penalty, frequency_penalty, presence_penalty;
+    bool dries;
+    float dry_multiplier, dry_base;
+    int dry_allowed_length, dry_last_n;
+    DryHeads heads;
+    int32_t *history; /* (history_size) accepted tokens, the prompt's first; kept for the two above */
+    int history_size, history_room;
+    int32_t *counts; /* (V) occurrences among the last penalty_last_n, or NULL */
+
+    int mirostat; /* 0, 1 or 2 */
+    float mirostat_tau, mirostat_eta, mirostat_mu;
+    bool adaptive; /* adaptive_p takes the place of the plain draw */
+    float adaptive_target, adaptive_decay, adaptive_sum, adaptive_weight;
+
+    bool greedy; /* the best logit wins whatever the filters do */
+    Rng draw_rng, xtc_rng;
+
+    int probs; /* best tokens to report with each draw, 0 = none */
+    bool probs_after; /* of what the chain left, not of the raw logits */
+    int32_t *probs_ids; /* (probs_size) */
+    float *probs_values;
+    int probs_size;
+    float probs_drawn;
+} Chain;
+
+enum { PICK_NOT_FINITE = -1, PICK_NO_MEMORY = -2 };
+
+bool workspace_init(Workspace *w, int vocab);
+void workspace_free(Workspace *w);
+
+void chain_free(Chain *chain);
+
+/* Draws a token from logits (V) and accepts it; or PICK_NOT_FINITE when one is NaN or +inf or all
+ * are -inf, PICK_NO_MEMORY. Reads only `logits`. */
+int chain_pick(Chain *chain, Workspace *w, const float *logits);
+
+/* Takes a token into the windows of the penalties and DRY. False when memory is out. */
+bool chain_accept(Chain *chain, int32_t token);
+
+/* order.c: sorting. Higher logits first, the lower position on ties. */
+void list_all(Workspace *w);
+void keep_best(Workspace *w, int k);
+void sort_list(Workspace *w);
+/* The positions of the k best listed candidates in keys[0 … k-1] (low 32 bits), best first. */
+void best_positions(Workspace *w, int k);
+void sort_keys(uint64_t *keys, uint64_t *spare, int n);
+uint32_t ascending_bits(float x);
+
+/* filters.c */
+void softmax(Workspace *w, bool sort);
+void top_n_sigma(Workspace *w, float n);
+void typical(Workspace *w, float p, int min_keep);
+void top_p(Workspace *w, float p, int min_keep);
+void min_p(Workspace *w, float p, int min_keep);
+void xtc(Workspace *w, Chain *chain);
+void temperature(Workspace *w, float t);
+void dynamic_temperature(Workspace *w, float t, float range, float exponent);
+
+/* history.c */
+float *changeable(Workspace *w);
+void penalties(Workspace *w, Chain *chain);
+bool dry(Workspace *w, Chain *chain);
+
+/* draw.c: the position of the drawn candidate. */
+int draw_plain(Workspace *w, Rng *rng);
+int draw_mirostat(Workspace *w, Chain *chain);
+int draw_adaptive(Workspace *w, Chain *chain);
+
+/* row.c */
+bool row_finite(const float *row, int n);
+int row_best(const float *row, int n);
+void report_raw(Chain *chain, Workspace *w, const float *logits, int token);
+void report_left(Chain *chain, Workspace *w, int position);
+
+#endif

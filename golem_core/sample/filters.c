@@ -1,0 +1,171 @@
+/* The samplers between the penalties and the draw. Each leaves the candidates it keeps at the
+ * front of the list. */
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "chain.h"
+
+static float best_logit(const Workspace *w) {
+    float best = w->list[0].logit;
+    if (!w->sorted)
+        for (int i = 1; i < w->size; i++)
+            if (w->list[i].logit > best) best = w->list[i].logit;
+    return best;
+}
+
+void softmax(Workspace *w, bool sort) {
+    list_all(w);
+    if (sort) sort_list(w);
+    float best = best_logit(w), sum = 0.0f;
+    if (best == -INFINITY) best = 0.0f; /* everything is banned: all p become 0 / 1 */
+    for (int i = 0; i < w->size; i++) {
+        w->list[i].p = expf(w->list[i].logit - best);
+        sum += w->list[i].p;
+    }
+    if (sum == 0.0f) sum = 1.0f;
+    for (int i = 0; i < w->size; i++) w->list[i].p /= sum;
+}
+
+void top_n_sigma(Workspace *w, float n) {
+    if (n <= 0.0f || (w->listed ? w->size : w->vocab) <= 1) return;
+    list_all(w);
+    float best = w->list[0].logit, sum = 0.0f, squares = 0.0f;
+    int finite = 0;
+    for (int i = 0; i < w->size; i++) {
+        float logit = w->list[i].logit;
+        if (logit == -INFINITY) continue;
+        if (logit > best) best = logit;
+        sum += logit;
+        finite++;
+    }
+    float mean = finite ? sum / finite : 0.0f;
+    for (int i = 0; i < w->size; i++) {
+        float logit = w->list[i].logit;
+        double off = logit - mean;
+        if (logit != -INFINITY) squares = (float)(squares + off * off);
+    }
+    float lowest = best - n * (finite ? sqrtf(squares / finite) : 0.0f);
+    for (int i = 0; i < w->size; i++)
+        if (w->list[i].logit < lowest) w->list[i].logit = -INFINITY;
+    sort_list(w);
+}
+
+void typical(Workspace *w, float p, int min_keep) {
+    if (p >= 1.0f) return;
+    softmax(w, true);
+    float entropy = 0.0f;
+    for (int i = 0; i < w->size; i++)
+        if (w->list[i].p > 0.0f) entropy += -w->list[i].p * logf(w->list[i].p);
+    for (int i = 0; i < w->size; i++) {
+        float q = w->list[i].p;
+        float distance = q > 0.0f ? fabsf(-logf(q) - entropy) : INFINITY;
+        w->keys[i] = (uint64_t)ascending_bits(distance) << 32 | (uint32_t)i;
+    }
+    sort_keys(w->keys, w->spare_keys, w->size);
+    float sum = 0.0f;
+    int kept = 0;
+    while (kept < w->size) {
+        Candidate c = w->list[(uint32_t)w->keys[kept]];
+        w->spare[kept++] = c;
+        sum += c.p;
+        if (sum > p && (min_keep == 0 || kept >= min_keep)) break;
+    }
+    memcpy(w->list, w->spare, kept * sizeof *w->list);
+    w->size = kept;
+    w->sorted = false;
+}
+
+/* How many of `order` make up p; 0 when the first `n` do not. */
+static int nucleus(const Workspace *w, int n, float p, int min_keep) {
+    float sum = 0.0f;
+    for (int i = 0; i < n; i++) {
+        sum += w->list[w->sorted ? (uint32_t)i : (uint32_t)w->keys[i]].p;
+        if (sum >= p && i + 1 >= min_keep) return i + 1;
+    }
+    return 0;
+}
+
+void top_p(Workspace *w, float p, int min_keep) {
+    if (p >= 1.0f) return;
+    softmax(w, false);
+    if (!w->sorted && w->size > 1024) {
+        best_positions(w, 256);
+        int kept = nucleus(w, 256, p, min_keep);
+        if (kept) {
+            for (int i = 0; i < kept; i++) w->spare[i] = w->list[(uint32_t)w->keys[i]];
+            memcpy(w->list, w->spare, kept * sizeof *w->list);
+            w->size = kept;
+            w->sorted = true;
+            return;
+        }
+    }
+    sort_list(w);
+    int kept = nucleus(w, w->size, p, min_keep);
+    if (kept) w->size = kept;
+}
+
+void min_p(Workspace *w, float p, int min_keep) {
+    if (p <= 0.0f) return;
+    list_all(w);
+    float lowest = fmaxf(best_logit(w), -FLT_MAX) + logf(p);
+    if (!w->sorted) {
+        int enough = 0, kept = 0;
+        for (int i = 0; i < w->size; i++) enough += w->list[i].logit >= lowest;
+        if (enough && enough >= min_keep) {
+            for (int i = 0; i < w->size; i++)
+                if (w->list[i].logit >= lowest) w->list[kept++] = w->list[i];
+            w->size = kept;
+            return;
+        }
+        sort_list(w);
+    }
+    int kept = 1;
+    while (kept < w->size && (w->list[kept].logit >= lowest || kept < min_keep)) kept++;
+    w->size = kept;
+}
+
+void xtc(Workspace *w, Chain *chain) {
+    if (chain->xtc_probability <= 0.0f || chain->xtc_threshold > 0.5f) return;
+    list_all(w);
+    if (w->size < 2 || rng_float(&chain->xtc_rng) > chain->xtc_probability) return;
+    softmax(w, true);
+    int last = 0;
+    for (int i = 0; i < w->size && w->list[i].p >= chain->xtc_threshold; i++) last = i;
+    if (last == 0 || w->size - last < chain->min_keep) return;
+    w->size -= last;
+    memmove(w->list, w->list + last, w->size * sizeof *w->list);
+}
+
+/* All but the first of the best candidates lose their chance; they stay in the list. */
+static void only_best(Workspace *w) {
+    int best = 0;
+    for (int i = 1; i < w->size; i++)
+        if (w->list[i].logit > w->list[best].logit) best = i;
+    for (int i = 0; i < w->size; i++)
+        if (i != best) w->list[i].logit = -INFINITY;
+}
+
+void temperature(Workspace *w, float t) {
+    list_all(w);
+    /* A temperature so low that logits overflow is no temperature. */
+    if (t <= 0.0f || fabsf(best_logit(w)) / t > FLT_MAX) {
+        only_best(w);
+        return;
+    }
+    if (t == 1.0f) return;
+    for (int i = 0; i < w->size; i++) w->list[i].logit /= t;
+}
+
+void dynamic_temperature(Workspace *w, float t, float range, float exponent) {
+    list_all(w);
+    if (w->size <= 1) return;
+    float low = fmaxf(0.0f, t - range), high = t + range;
+    float most = -logf(1.0f / w->size);
+    softmax(w, true);
+    float entropy = 0.0f;
+    for (int i = 0; i < w->size; i++)
+        if (w->list[i].p > 0.0f) entropy -= w->list[i].p * logf(w->list[i].p);
+    temperature(w, low + (high - low) * powf(entropy / most, exponent));
+}

@@ -1,0 +1,153 @@
+/* Finding and sorting the best candidates, without sorting all of a vocabulary when few are asked
+ * for. Keys are 64 bits: the logit's bits, turned so that a better logit is a smaller number, above
+ * the position; so no two are equal and every method gives the same order. */
+
+#include <math.h>
+#include <string.h>
+
+#include "chain.h"
+
+enum { CHUNK = 64 }; /* logits compared with the threshold at once */
+
+/* Unsigned numbers in the order of the floats. -0 counts as 0, as it does for the floats. */
+uint32_t ascending_bits(float x) {
+    uint32_t bits;
+    x += 0.0f;
+    memcpy(&bits, &x, 4);
+    return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+}
+
+static uint64_t key_of(float logit, uint32_t position) {
+    return (uint64_t)~ascending_bits(logit) << 32 | position;
+}
+
+/* Ascending. spare: as long as keys. */
+void sort_keys(uint64_t *keys, uint64_t *spare, int n) {
+    if (n <= 48) {
+        for (int i = 1; i < n; i++) {
+            uint64_t key = keys[i];
+            int j = i;
+            for (; j > 0 && keys[j - 1] > key; j--) keys[j] = keys[j - 1];
+            keys[j] = key;
+        }
+        return;
+    }
+    uint64_t *from = keys, *to = spare;
+    for (int shift = 0; shift < 64; shift += 8) {
+        int starts[256] = {0};
+        for (int i = 0; i < n; i++) starts[from[i] >> shift & 255]++;
+        if (starts[from[0] >> shift & 255] == n) continue; /* all digits are equal */
+        for (int digit = 0, at = 0; digit < 256; digit++) {
+            int count = starts[digit];
+            starts[digit] = at;
+            at += count;
+        }
+        for (int i = 0; i < n; i++) to[starts[from[i] >> shift & 255]++] = from[i];
+        uint64_t *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != keys) memcpy(keys, from, n * sizeof *keys);
+}
+
+/* The best k keys of a stream: a buffer that is sorted and cut whenever it is full. */
+typedef struct {
+    uint64_t *keys, *spare;
+    int k, room, size;
+    float threshold; /* a logit must be above it to matter */
+} Best;
+
+static void cut(Best *best) {
+    sort_keys(best->keys, best->spare, best->size);
+    if (best->size > best->k) best->size = best->k;
+}
+
+static inline void offer(Best *best, float logit, int position) {
+    if (!(logit > best->threshold)) return;
+    best->keys[best->size++] = key_of(logit, position);
+    if (best->size < best->room) return;
+    cut(best);
+    uint32_t bits = ~(uint32_t)(best->keys[best->k - 1] >> 32);
+    bits ^= bits >> 31 ? 0x80000000u : 0xffffffffu;
+    memcpy(&best->threshold, &bits, 4);
+}
+
+static Best best_of(Workspace *w, int k, int n) {
+    int room = 2 * k + 192 < n ? 2 * k + 192 : n;
+    return (Best){w->keys, w->spare_keys, k, room, 0, -INFINITY};
+}
+
+void list_all(Workspace *w) {
+    if (w->listed) return;
+    for (int i = 0; i < w->vocab; i++) w->list[i] = (Candidate){i, w->logits[i], 0.0f};
+    w->size = w->vocab;
+    w->listed = true;
+    w->sorted = false;
+}
+
+/* The best k of an unlisted row become the list. */
+static void list_best(Workspace *w, int k) {
+    const float *row = w->logits;
+    int n = w->vocab, i = 0;
+    Best best = best_of(w, k, n);
+    for (; i + CHUNK <= n; i += CHUNK) {
+        int above = 0;
+        for (int j = 0; j < CHUNK; j++) above |= row[i + j] > best.threshold;
+        if (!above) continue;
+        for (int j = 0; j < CHUNK; j++) offer(&best, row[i + j], i + j);
+    }
+    for (; i < n; i++) offer(&best, row[i], i);
+    cut(&best);
+    for (i = 0; i < best.size; i++) {
+        int32_t id = (int32_t)(uint32_t)best.keys[i];
+        w->list[i] = (Candidate){id, row[id], 0.0f};
+    }
+    for (int id = 0; i < k; id++) /* fewer are finite than were asked for */
+        if (row[id] == -INFINITY) w->list[i++] = (Candidate){id, row[id], 0.0f};
+    w->size = k;
+    w->listed = w->sorted = true;
+}
+
+void best_positions(Workspace *w, int k) {
+    Best best = best_of(w, k, w->size);
+    for (int i = 0; i < w->size; i++) offer(&best, w->list[i].logit, i);
+    cut(&best);
+    for (int i = 0; best.size < k; i++)
+        if (w->list[i].logit == -INFINITY) best.keys[best.size++] = key_of(-INFINITY, i);
+}
+
+static void gather(Workspace *w, int k) {
+    for (int i = 0; i < k; i++) w->spare[i] = w->list[(uint32_t)w->keys[i]];
+    Candidate *swap = w->list;
+    w->list = w->spare;
+    w->spare = swap;
+    w->size = k;
+    w->sorted = true;
+}
+
+void keep_best(Workspace *w, int k) {
+    int n = w->listed ? w->size : w->vocab;
+    if (k > n) k = n;
+    if (!w->listed && k < n / 4) {
+        list_best(w, k);
+        return;
+    }
+    list_all(w);
+    if (w->sorted) {
+        w->size = k;
+    } else if (k < n / 4) {
+        best_positions(w, k);
+        gather(w, k);
+    } else {
+        sort_list(w);
+        w->size = k;
+    }
+}
+
+void sort_list(Workspace *w) {
+    list_all(w);
+    if (w->sorted) return;
+    for (int i = 0; i < w->size; i++) w->keys[i] = key_of(w->list[i].logit, i);
+    sort_keys(w->keys, w->spare_keys, w->size);
+    gather(w, w->size);
+}
