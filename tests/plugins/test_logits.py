@@ -1,0 +1,122 @@
+"""Every architecture's logits on tiny random models, against what llama.cpp computes on them."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from tests.paths import data, external
+from tests.plugins import tiny
+from tests.plugins.tiny import relative_rms
+
+EXECUTORS = ("reference", "cpu")
+F32 = ("llama", "qwen3", "qwen3-tied", "qwen3moe", "gemma3")
+QUANTISED = (
+    "llama-q4_k_m",
+    "llama-q8_0",
+    "qwen3-iq4_nl",
+    "qwen3-iq4_xs",
+    "qwen3-q1_0",
+    "qwen3-q2_k",
+    "qwen3-q3_k_m",
+    "qwen3-q4_0",
+    "qwen3-q4_1",
+    "qwen3-q4_k_m",
+    "qwen3-q5_0",
+    "qwen3-q5_1",
+    "qwen3-q5_k_m",
+    "qwen3-q6_k",
+    "qwen3-q8_0",
+    "qwen3moe-mxfp4_moe",
+    "qwen3moe-q4_k_m",
+    "gemma3-q4_k_m",
+    "gemma3-q8_0",
+)
+UNMEASURED = ("qwen3-q2_0", "qwen3-tq1_0", "qwen3-tq2_0")  # the oracle has no figure for them
+
+
+def logits(kind, path, tokens):
+    ex = tiny.executor(kind, tiny.decoder(path))
+    try:
+        return tiny.run(ex, (0, 0, tokens, 1))["logits"]
+    finally:
+        ex.close()
+
+
+def kl(found, truth):
+    """Mean KL divergence of the next-token distributions, truth first."""
+
+    def log_softmax(x):
+        x = x.astype(np.float64) - x.max(-1, keepdims=True)
+        return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+    p, q = log_softmax(truth), log_softmax(found)
+    return float((np.exp(p) * (p - q)).sum(-1).mean())
+
+
+@pytest.mark.parametrize("kind", EXECUTORS)
+@pytest.mark.parametrize("name", F32)
+def test_f32_logits_are_those_of_llama_cpp(name, kind, tiny_model, oracle):
+    found = logits(kind, tiny_model(name), oracle[name]["tokens"])
+    assert relative_rms(found, oracle["logits"][name]) < 2e-3
+
+
+@pytest.mark.parametrize("kind", EXECUTORS)
+@pytest.mark.parametrize("name", F32)
+def test_f32_greedy_answers_are_those_of_llama_cpp(name, kind, tiny_model, oracle):
+    """F32 models are insensitive to rounding: every drawn token is the same."""
+    ex = tiny.executor(kind, tiny.decoder(tiny_model(name)))
+    ids = list(oracle[name]["tokens"])
+    last = tiny.run(ex, (0, 0, ids, 1))["logits"][-1]
+    for wanted in oracle[name]["greedy"]:
+        assert int(last.argmax()) == wanted
+        last = tiny.run(ex, (0, len(ids), [wanted], 0))["logits"][-1]
+        ids.append(wanted)
+    ex.close()
+
+
+@pytest.mark.parametrize("kind", EXECUTORS)
+def test_every_layer_of_qwen3_is_that_of_transformers(kind, tmp_path):
+    path = tmp_path / "qwen3.gguf"
+    path.write_bytes(gzip.decompress(data("models/qwen3.gguf.gz").read_bytes()))
+    points = np.load(data("models/qwen3_waypoints.npz"))
+    model = tiny.decoder(path)
+    ex = tiny.executor(kind, model)
+    taps = [f"blk.{i}" for i in range(model.blocks)]
+    tokens = points["input_ids"]
+    found = tiny.run(ex, (0, 0, tokens, 1), wanted=(*taps, "hidden", "logits"))
+    ex.close()
+    # The recorded states are the embeddings, then each block's result, the last one normed.
+    for tap, wanted in zip(taps[:-1], points["hidden_states"][1:-1], strict=True):
+        assert relative_rms(found[tap], wanted) < 1e-3
+    assert relative_rms(found["hidden"], points["hidden_states"][-1]) < 1e-3
+    assert relative_rms(found["logits"], points["logits"]) < 1e-3
+    assert relative_rms(found["logits"], points["logits_llamacpp"]) < 1e-3
+
+
+@pytest.mark.parametrize("name", F32)
+def test_q8_0_costs_as_much_as_in_llama_cpp(name, tiny_model, oracle):
+    found = logits("cpu", tiny_model(name, "Q8_0"), oracle[name]["tokens"])
+    distance = relative_rms(found, oracle["logits"][name])
+    assert distance == pytest.approx(oracle["rel_rms_vs_f32"][f"{name}-q8_0"], rel=0.1)
+
+
+@pytest.mark.parametrize("name", QUANTISED)
+def test_quantised_files_are_as_far_from_f32_as_in_llama_cpp(name, oracle, record_property):
+    path = external(f"llamacpp/{name}.gguf")
+    base = name.split("-")[0]
+    tokens = oracle[base]["tokens"]
+    found = logits("cpu", path, tokens)
+    distance = relative_rms(found, oracle["logits"][base])
+    assert distance == pytest.approx(oracle["rel_rms_vs_f32"][name], rel=0.1)
+    divergence = kl(found, logits("reference", path, tokens))
+    record_property("kl", divergence)
+    print(f"{name}: distance {distance:.4f}, KL to the reference {divergence:.6f}")
+
+
+@pytest.mark.parametrize("name", UNMEASURED)
+def test_ternary_files_run_close_to_the_reference(name, oracle):
+    path = external(f"llamacpp/{name}.gguf")
+    tokens = oracle["qwen3"]["tokens"]
+    truth = logits("reference", path, tokens)
+    assert relative_rms(logits("cpu", path, tokens), truth) < 0.1
