@@ -140,6 +140,8 @@ def _value(value: Any) -> bytes:
 
 
 def _kind(value: Any) -> int:
+    if isinstance(value, np.generic):  # before float, which np.float64 is too
+        return _dtype_kind(value.dtype)
     if isinstance(value, bool):
         return _DTYPES[np.dtype(bool)]
     if isinstance(value, int):
@@ -148,8 +150,6 @@ def _kind(value: Any) -> int:
         return _DTYPES[np.dtype("<f4")]
     if isinstance(value, str | bytes):
         return STRING
-    if isinstance(value, np.generic):
-        return _dtype_kind(value.dtype)
     if isinstance(value, np.ndarray | Sequence):
         return ARRAY
     raise ValueError(f"GGUF metadata has no type for {type(value).__name__}")
