@@ -4,6 +4,8 @@ On the cpu executor a column's bits follow from its own tokens and its role alon
 round differently with the number of rows, so the reference executor is held to a tolerance.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -58,10 +60,7 @@ def test_a_prompt_in_pieces_gives_the_same_logits_as_at_once(kind, opened):
     whole = alone(opened(pass_width=96), ids)
     for cuts in ([0, 64, 70], [0, 1, 2, 33, 70], [0, 17, 34, 51, 68, 70]):
         ex = opened(pass_width=96)
-        pieces = [
-            tiny.run(ex, (0, a, ids[a:b], 1))["logits"]
-            for a, b in zip(cuts[:-1], cuts[1:], strict=True)
-        ]
+        pieces = [tiny.run(ex, (0, a, ids[a:b], 1))["logits"] for a, b in itertools.pairwise(cuts)]
         same(kind, np.concatenate(pieces), whole)
 
 
@@ -118,7 +117,7 @@ def test_a_prompt_and_draws_come_close_to_the_whole_at_once(opened):
 def test_a_conversation_longer_than_the_sliding_ring_forgets_only_what_its_window_may(
     kind, tiny_model
 ):
-    """Far past the ring's capacity a column sees its window: the same as in one that never wraps."""
+    """Far past the ring's capacity a column sees its window, as in a ring that never wraps."""
     model = tiny.decoder(tiny_model("gemma3"))
     ids = prompt(9, 200)
     small = tiny.executor(kind, model, context=256, pass_width=32)  # a ring of 64

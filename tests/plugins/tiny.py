@@ -92,6 +92,23 @@ def write(path: Path, name: str, type: str = "F32", keys: dict[str, Any] | None 
     return write_gguf(path, header, (tensor(n, a) for n, a in weights(name)))
 
 
+def rewrite(
+    source: Path,
+    target: Path,
+    keys: dict[str, Any] | None = None,
+    drop: Sequence[str] = (),
+    tensors: dict[str, np.ndarray] | None = None,
+) -> Path:
+    """A copy of a model with other header keys (None removes one) or F32 tensors."""
+    with GGUF.open(source) as file:
+        header = {k: v for k, v in {**file.metadata, **(keys or {})}.items() if v is not None}
+        kept = {n: (t.shape, t.type, np.array(t.data)) for n, t in file.tensors.items()}
+        for name, array in (tensors or {}).items():
+            kept[name] = (array.shape, by_name("F32"), array.astype(np.float32))
+        items = [(name, *tensor) for name, tensor in kept.items() if name not in drop]
+        return write_gguf(target, header, items)
+
+
 def decoder(path: Path, **scaling: Any) -> Decoder:
     """The model class of a file, as the plugins give it."""
     file = GGUF.open(path)

@@ -1,0 +1,79 @@
+"""The command: what it prints, and one line for what it cannot do."""
+
+import json
+
+import pytest
+
+from golem_server.bench import command as bench
+from golem_server.bench import main
+from tests.plugins import tiny
+
+
+@pytest.fixture
+def model(tiny_model):
+    return str(tiny_model("llama"))
+
+
+def run(*argv):
+    return main(["-r", "2", "-p", "8", "-n", "3", "--executor", "reference", *argv])
+
+
+def test_json_has_llama_benchs_fields_and_consistent_figures(model, capsys):
+    assert run("-m", model, "-o", "json", "-d", "0,5", "-b", "1,2") == 0
+    entries = json.loads(capsys.readouterr().out)
+    assert [e["test"] for e in entries] == [
+        "pp8", "tg3", "2x tg3", "pp8 @ d5", "tg3 @ d5", "2x tg3 @ d5",
+    ]  # fmt: skip
+    for e in entries:
+        assert (e["model_type"], e["model_filename"]) == ("llama tiny F32", model)
+        assert e["n_depth"] == (5 if "@" in e["test"] else 0)
+        assert len(e["samples_ns"]) == len(e["samples_ts"]) == 2
+        tokens = e["n_conversations"] * (e["n_prompt"] + e["n_gen"])
+        for ns, rate in zip(e["samples_ns"], e["samples_ts"], strict=True):
+            assert rate == pytest.approx(tokens / ns * 1e9, rel=1e-3)
+        assert e["avg_ts"] == pytest.approx(sum(e["samples_ts"]) / 2)
+        assert (e["read_share"] is None) == (e["n_gen"] == 0)
+
+
+def test_a_table_has_a_line_a_test_and_markdown_its_rules(model, capsys):
+    assert run("-m", model) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and "t/s" in lines[0] and "pp8" in lines[1] and "tg3" in lines[2]
+    assert run("-m", model, "-o", "md") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 and all(line.startswith("| ") for line in lines)
+    assert set(lines[1]) <= set("|-: ")
+
+
+def test_random_weights_are_measured_and_kept_where_asked(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(bench.SHAPES, "tiny", tiny.SHAPES["qwen3"])
+    kept = tmp_path / "kept.gguf"
+    assert run("--random", "tiny:q4_0", "--write", str(kept), "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["model_type"] == "qwen3 tiny Q4_0"
+    size = kept.stat().st_size
+    assert main(["--random", "tiny:q8_0", "--write", str(kept), "-p", "0", "-n", "0"]) == 0
+    assert capsys.readouterr().out == "" and kept.stat().st_size > size
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        ([], "give a model with -m FILE, or random weights with --random"),
+        (["-m", "a", "--random", "qwen3-4b"], "give a model with -m FILE"),
+        (["-m", "a", "--write", "b"], "--write keeps what --random made"),
+        (["-m", "/nowhere.gguf"], "/nowhere.gguf"),
+        (["--random", "qwen9"], "there are qwen3-0.6b"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_1(argv, text, capsys):
+    assert main(argv) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("golem-bench: ") and text in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("argv", [["-p", "x"], ["-b", "0"], ["-r", "1,2"], ["-n", "-3"]])
+def test_a_bad_number_is_a_usage_error(argv, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["-m", "a", *argv])
+    assert left.value.code == 2
+    assert argv[1] in capsys.readouterr().err
