@@ -135,7 +135,8 @@ def _q8_0(blocks: np.ndarray) -> np.ndarray:
 
 
 def _q1_0(blocks: np.ndarray) -> np.ndarray:
-    d = np.abs(blocks).mean(axis=1, keepdims=True, dtype=np.float32)
+    # The mean magnitude, summed in order as llama.cpp does: numpy's own sum rounds otherwise.
+    d = np.cumsum(np.abs(blocks), axis=1, dtype=np.float32)[:, -1:] / np.float32(blocks.shape[1])
     return _join(_half(d), _bits(blocks >= 0))
 
 

@@ -204,7 +204,7 @@ def test_strings_keep_bytes_that_are_no_utf8(tmp_path):
     with GGUF.open(path) as file:
         words = file.metadata["words"]
         assert [w.encode("utf-8", "surrogateescape") for w in words] == [b"\xff\xfe", b"ok"]
-        assert words[0] == list(words)[0]
+        assert words[0] == next(iter(words))
         assert words.raw(0) == b"\xff\xfe"
         assert file.metadata["one"] == "\ufffdx"
 
