@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _targets() -> list[str]:
     names = {module.name for module in pkgutil.iter_modules(tests.fuzz.__path__)}
-    return sorted(names - {"__main__", "harness", "mutate"})
+    return sorted(names - {"__main__", "harness", "mutate", "test_fuzz"})
 
 
 def _fast_folder() -> str | None:
