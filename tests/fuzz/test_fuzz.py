@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 # Targets that go wrong in every way there is; run in a process of their own.
 BROKEN = """
-import os, signal, sys, time
+import os, signal
 import numpy as np
 from tests.fuzz.harness import Limits, run
 
@@ -48,7 +48,7 @@ def test_damaged_files_are_accepted_or_refused_by_name(target):
     [
         ("os.kill(os.getpid(), signal.SIGSEGV)", "the process was ended by SIGSEGV"),
         ("os.abort()", "the process was ended by SIGABRT"),
-        ("time.sleep(60)", "it took more than 1 s"),
+        ("while True: pass", "it took more than 1 s"),
         ("raise ValueError('no refusal')", "an error that is no refusal, see above"),
         ("np.ones(64 << 20, np.uint8)", "an error that is no refusal, see above"),
     ],
