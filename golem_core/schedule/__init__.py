@@ -25,6 +25,7 @@ The interface, as a server uses it (every method may be called from any thread):
 a job took part in failed. Several answers to one prompt are several jobs with seeds seed+1, ….
 """
 
+from golem_core.sample import Probs
 from golem_core.schedule.engine import Engine, Stats
 from golem_core.schedule.errors import (
     ContextExceeded,
@@ -34,7 +35,7 @@ from golem_core.schedule.errors import (
     QueueFull,
     ScheduleError,
 )
-from golem_core.schedule.request import Job, Probs, Progress, Request, Result, State, Step
+from golem_core.schedule.request import Job, Progress, Request, Result, State, Step
 from golem_core.schedule.slots import SlotState
 
 __all__ = [

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from golem_core.sample import Sampler
-from golem_core.schedule.request import Job, Probs, Progress, Result, State, Step
+from golem_core.sample import Probs, Sampler
+from golem_core.schedule.request import Job, Progress, Result, State, Step
 from golem_core.schedule.slots import Slot
 from golem_core.schedule.stops import StopFilter
 

@@ -99,14 +99,10 @@ class Engine:
         self._default_length = default_length
         self._clock = clock
         self._gather_most = gather
+        rings = [(r.declaration, r.capacity) for r in states.rings.values()]
+        sliding = [(d.window, capacity // d.rate) for d, capacity in rings if d.window]
         self._slots = [
-            Slot(
-                i,
-                states.context,
-                RingOwners(model.window, model.ring) if model.window else None,
-                states.recurrent,
-            )
-            for i in range(slots)
+            Slot(i, states.context, RingOwners(sliding), states.recurrent) for i in range(slots)
         ]
         self._eog = frozenset(model.eog)
         self._workspace = Workspace(model.n_vocab)

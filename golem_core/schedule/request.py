@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from golem_core.sample import SamplerParams
+from golem_core.sample import Probs, SamplerParams
 
 
 @dataclass
@@ -35,13 +35,6 @@ class Request:
     id_slot: int = -1
     n_probs: int = 0
     post_sampling_probs: bool = False
-
-
-class Probs(NamedTuple):
-    """What a drawn token competed with: natural logarithms, or after sampling probabilities."""
-
-    drawn: float
-    top: tuple[tuple[int, float], ...]  # (token, value), best first
 
 
 class Step(NamedTuple):

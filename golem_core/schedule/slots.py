@@ -32,7 +32,7 @@ class SlotState:
 class Slot:
     """One place. Changed by the runner thread only, and only while it holds the engine's door."""
 
-    def __init__(self, index: int, context: int, owners: RingOwners | None, recurrent: bool):
+    def __init__(self, index: int, context: int, owners: RingOwners, recurrent: bool):
         self.index = index
         self.context = context  # positions
         self.free = True
@@ -61,14 +61,12 @@ class Slot:
         start = self._count
         self._tokens[start : start + count] = tokens
         self._count = start + count
-        if self._owners is not None:
-            self._owners.write(start, count)
+        self._owners.write(start, count)
 
     def clear(self) -> None:
         """Forgets everything, after a failure or on request."""
         self._count = 0
-        if self._owners is not None:
-            self._owners.clear()
+        self._owners.clear()
 
 
 def choose(slots: Sequence[Slot], ids: np.ndarray, cache_prompt: bool = True) -> Slot | None:
