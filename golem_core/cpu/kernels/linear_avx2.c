@@ -1,6 +1,6 @@
 /* Group dot products and the quantiser with AVX2, FMA and F16C.
  *
- * Eight rows are the eight lanes; the two halves of a group are worked on in turn within a part.
+ * Eight rows are the eight lanes; the two halves of a group are worked on together.
  * Unsigned codes times signed activations give pairs in 16 bits (vpmaddubsw), which are added as
  * often as they cannot overflow; codes of all eight bits go in as magnitudes, their signs moved to
  * the activations. The steps in f32 and their order are linear_portable.c's, so the bits are too.
@@ -12,6 +12,10 @@
 
 enum { AHEAD = 4096 };
 enum { WIDEST = 4 }; /* columns a block of registers holds */
+
+/* Sums in the order written: the compiler would rather form all products first and run out of
+ * registers. */
+#define KEEP(x) __asm__("" : "+x"(x))
 
 INLINE void prefetch(const uint8_t *p, const int bytes) {
 #pragma GCC unroll 16
@@ -28,41 +32,58 @@ INLINE __m256i pair_products(const enum type type, __m256i w, __m256i q) {
     return _mm256_maddubs_epi16(w, q);
 }
 
-/* Adds half a part's products with `columns` columns to acc. */
+/* Adds a part's products with `columns` columns to acc[half of the group][column]. Vector by
+ * vector, both halves against one broadcast: 16 registers hold no more. */
 INLINE void add_part(const enum type type, const int bits, const uint8_t *part, const scales *s,
-                     const golem_q8 *a, const int columns, __m256 *acc) {
+                     const golem_q8 *a, const int columns, __m256 (*acc)[WIDEST]) {
     const int halves = type == T_Q2_K || type == T_Q3_K || type == T_Q6_K;
     const int steps = steps_of(type, bits);
-    __m256i total[WIDEST], pairs[WIDEST];
-    __m256i centre = _mm256_set1_epi16((short)-offset_of(type));
-    if (halves) centre = _mm256_mullo_epi16(s->weights, centre);
-#pragma GCC unroll 4
-    for (int c = 0; c < columns; c++)
-        total[c] = offset_of(type) ? _mm256_madd_epi16(broadcast(a[c].half), centre)
-                                   : _mm256_setzero_si256();
+    __m256i total[2][WIDEST], pairs[2][WIDEST];
 #pragma GCC unroll 8
-    for (int v = 0; v < 8; v++) {
-        __m256i w = load_code(type, bits, part, v);
-        __m256i weight = !halves ? _mm256_set1_epi16(1) : v < 4 ? s->first : s->second;
+    for (int k = 0; k < 8; k++) {
+        const int v = halves ? k : bits >= 4 ? k >> 1 | (k & 1) << 2 : k; /* both nibbles of a load */
+        __m256i w0 = load_code(type, bits, part, v), w1 = load_code(type, bits, part + 32, v);
 #pragma GCC unroll 4
         for (int c = 0; c < columns; c++) {
-            __m256i x = pair_products(type, w, broadcast(a[c].q + 4 * v));
-            pairs[c] = v % steps ? _mm256_add_epi16(pairs[c], x) : x;
-            if (v % steps == steps - 1)
-                total[c] = _mm256_add_epi32(total[c], _mm256_madd_epi16(pairs[c], weight));
+            __m256i q = broadcast(a[c].q + 4 * v);
+            __m256i x0 = pair_products(type, w0, q), x1 = pair_products(type, w1, q);
+            pairs[0][c] = k % steps ? _mm256_add_epi16(pairs[0][c], x0) : x0;
+            pairs[1][c] = k % steps ? _mm256_add_epi16(pairs[1][c], x1) : x1;
+            KEEP(pairs[0][c]);
+            KEEP(pairs[1][c]);
+        }
+        if (k % steps != steps - 1) continue;
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            __m256i weight = !halves ? _mm256_set1_epi16(1) : v < 4 ? s[h].first : s[h].second;
+#pragma GCC unroll 4
+            for (int c = 0; c < columns; c++) {
+                __m256i x = _mm256_madd_epi16(pairs[h][c], weight);
+                total[h][c] = k < steps ? x : _mm256_add_epi32(total[h][c], x);
+                KEEP(total[h][c]);
+            }
         }
     }
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        __m256i centre = _mm256_set1_epi16((short)-offset_of(type));
+        if (halves) centre = _mm256_mullo_epi16(s[h].weights, centre);
 #pragma GCC unroll 4
-    for (int c = 0; c < columns; c++) {
-        __m256 d = _mm256_set1_ps(a[c].d);
-        acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total[c]), _mm256_mul_ps(s->scale, d), acc[c]);
-        if (type == T_Q4_1 || type == T_Q5_1)
-            acc[c] = _mm256_fmadd_ps(s->low, _mm256_set1_ps(a[c].s), acc[c]);
-        if (type == T_Q4_K || type == T_Q5_K)
-            acc[c] = _mm256_fnmadd_ps(s->low, _mm256_set1_ps(a[c].s), acc[c]);
-        if (type == T_Q2_K) {
-            __m256 minima = _mm256_cvtepi32_ps(_mm256_madd_epi16(broadcast(a[c].half), s->minima));
-            acc[c] = _mm256_fnmadd_ps(minima, _mm256_mul_ps(s->low, d), acc[c]);
+        for (int c = 0; c < columns; c++) {
+            __m256i x = total[h][c];
+            if (offset_of(type))
+                x = _mm256_add_epi32(x, _mm256_madd_epi16(broadcast(a[c].half), centre));
+            __m256 d = _mm256_set1_ps(a[c].d), y = acc[h][c];
+            y = _mm256_fmadd_ps(_mm256_cvtepi32_ps(x), _mm256_mul_ps(s[h].scale, d), y);
+            if (type == T_Q4_1 || type == T_Q5_1)
+                y = _mm256_fmadd_ps(s[h].low, _mm256_set1_ps(a[c].s), y);
+            if (type == T_Q4_K || type == T_Q5_K)
+                y = _mm256_fnmadd_ps(s[h].low, _mm256_set1_ps(a[c].s), y);
+            if (type == T_Q2_K) {
+                x = _mm256_madd_epi16(broadcast(a[c].half), s[h].minima);
+                y = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(x), _mm256_mul_ps(s[h].low, d), y);
+            }
+            acc[h][c] = y;
         }
     }
 }
@@ -72,11 +93,9 @@ INLINE void one_part(const enum type type, const int bits, const int parts, cons
                      const int columns, __m256 (*acc)[WIDEST]) {
     const uint8_t *part = super + head + i * (64 * bits);
     prefetch(part, 64 * bits);
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; h++) {
-        scales x = load_scales(type, super, h, i, parts, s[h].word[0], odd);
-        add_part(type, bits, part + 32 * h, &x, a, columns, acc[h]);
-    }
+    scales x[2] = {load_scales(type, super, 0, i, parts, s[0].word[0], odd),
+                   load_scales(type, super, 1, i, parts, s[1].word[0], odd)};
+    add_part(type, bits, part, x, a, columns, acc);
 }
 
 /* `columns` columns, whose first has its first record at a, times a whole group. */
@@ -184,14 +203,18 @@ INLINE void dot_float(const enum type type, const int bytes, const uint8_t *grou
                                                            float *out) {                          \
         const float *x = a->x + c0 * a->x_stride;                                                 \
         while (nc > 0) {                                                                          \
-            int step = nc >= 2 ? 2 : 1;                                                           \
-            if (step == 2)                                                                        \
-                dot_float(T_##NAME, BYTES, group, in, x, a->x_stride, 2, out);                    \
-            else                                                                                  \
-                dot_float(T_##NAME, BYTES, group, in, x, a->x_stride, 1, out);                    \
+            int step = nc >= 3 ? 3 : nc;                                                          \
+            switch (step) {                                                                       \
+            case 3: CASE_FLOAT(NAME, BYTES, 3);                                                   \
+            case 2: CASE_FLOAT(NAME, BYTES, 2);                                                   \
+            default: CASE_FLOAT(NAME, BYTES, 1);                                                  \
+            }                                                                                     \
             x += step * a->x_stride, nc -= step, out += GOLEM_GROUP * step;                       \
         }                                                                                         \
     }
+#define CASE_FLOAT(NAME, BYTES, N)                                 \
+    dot_float(T_##NAME, BYTES, group, in, x, a->x_stride, N, out); \
+    break
 GOLEM_FLOAT_TYPES(DOT_FLOAT)
 
 INLINE uint32_t largest_of(__m256i x) {

@@ -103,12 +103,11 @@ INLINE __m256 load_halves(const uint8_t *p) {
 
 INLINE __m128i load_bytes(const uint8_t *p) { return _mm_loadl_epi64((const __m128i *)p); }
 
+/* 2^(e - 128) as half of 2^(e - 127), which has e as its exponent but where e is 0. */
 INLINE __m256 load_powers(const uint8_t *p) {
     __m256i e = _mm256_cvtepu8_epi32(load_bytes(p));
-    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-    __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
-    __m256i low = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
-    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, low));
+    __m256i twice = _mm256_max_epu32(_mm256_slli_epi32(e, 23), _mm256_set1_epi32(0x00400000));
+    return _mm256_mul_ps(_mm256_castsi256_ps(twice), _mm256_set1_ps(0.5f));
 }
 
 /* The four words of "sixes", each with the numbers of two parts in its low 24 bits. */

@@ -131,12 +131,11 @@ INLINE __m512 load_halves(const uint8_t *p) {
     return _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)p));
 }
 
+/* 2^(e - 128) as half of 2^(e - 127), which has e as its exponent but where e is 0. */
 INLINE __m512 load_powers(const uint8_t *p) {
     __m512i e = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)p));
-    __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
-    __m512i subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
-    __mmask16 low = _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2));
-    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, low, subnormal));
+    __m512i twice = _mm512_max_epu32(_mm512_slli_epi32(e, 23), _mm512_set1_epi32(0x00400000));
+    return _mm512_mul_ps(_mm512_castsi512_ps(twice), _mm512_set1_ps(0.5f));
 }
 
 /* The four words of "sixes", each with the numbers of two parts in its low 24 bits. */

@@ -22,8 +22,14 @@ static inline void field(const uint8_t *qs, int shift, int bits, uint8_t *codes)
     for (int j = 0; j < 32; j++) codes[j] = (uint8_t)(qs[j] >> shift) & mask;
 }
 
+/* The bits of 4 bytes, lowest first. Byte k of the product keeps bit k; adding 127 carries it to
+ * the top of its byte. */
 static inline void bit_row(const uint8_t *qs, uint8_t *codes) {
-    for (int j = 0; j < 32; j++) codes[j] = (uint8_t)(qs[j >> 3] >> (j & 7)) & 1;
+    for (int j = 0; j < 4; j++) {
+        uint64_t x = qs[j] * UINT64_C(0x0101010101010101) & UINT64_C(0x8040201008040201);
+        x = ((x + UINT64_C(0x7f7f7f7f7f7f7f7f)) >> 7) & UINT64_C(0x0101010101010101);
+        store_u64(codes + 8 * j, x);
+    }
 }
 
 static inline void codes_Q4_0(const uint8_t *block, int part, uint8_t *codes) {
@@ -110,8 +116,11 @@ static inline void codes_Q1_0(const uint8_t *block, int part, uint8_t *codes) {
 
 /* 2-bit codes in sequence, four a byte, lowest first. */
 static inline void codes_Q2_0(const uint8_t *block, int part, uint8_t *codes) {
-    const uint8_t *qs = block + 2 + 8 * part;
-    for (int j = 0; j < 32; j++) codes[j] = (uint8_t)(qs[j >> 2] >> (2 * (j & 3))) & 3;
+    for (int j = 0; j < 8; j++) { /* nibbles apart, then their halves */
+        uint32_t x = block[2 + 8 * part + j];
+        x = (x & 0x0f) | (x & 0xf0) << 12;
+        store_u32(codes + 4 * j, (x & 0x00030003) | (x & 0x000c000c) << 6);
+    }
 }
 
 static inline void codes_PQ2_0(const uint8_t *block, int part, uint8_t *codes) {

@@ -94,6 +94,10 @@ static inline uint32_t load_u32(const void *p) {
     return x;
 }
 
+/* As everything here, for little-endian machines. */
+static inline void store_u32(void *p, uint32_t x) { memcpy(p, &x, 4); }
+static inline void store_u64(void *p, uint64_t x) { memcpy(p, &x, 8); }
+
 static inline float float_of_bits(uint32_t bits) {
     float x;
     memcpy(&x, &bits, 4);
