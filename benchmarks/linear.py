@@ -14,15 +14,16 @@ import time
 
 import numpy as np
 
-import golem_core.cpu._linear as linear
+from golem_core.cpu import _linear as linear
+from golem_core.formats.blocks import by_id, random_blocks
 
 WIDTH = 4096
 COLUMNS = (4, 8, 16, 64)
 
 
-def matrices(type: int, block: int, size: int, total: int) -> np.ndarray:
+def matrices(type: int, total: int) -> np.ndarray:
     """Groups of random blocks of one type, about ``total`` bytes, starting on a page."""
-    rows = np.random.default_rng(0).integers(0, 256, (16, WIDTH // block * size), dtype=np.uint8)
+    rows = random_blocks((16, WIDTH), by_id(type), np.random.default_rng(0))
     group = np.empty(linear.group_bytes(type, WIDTH), np.uint8)
     linear.repack(type, rows, WIDTH, group)
     count = max(16, total // group.size)
@@ -81,10 +82,10 @@ def main() -> None:
     wanted = args.types.split(",") if args.types else [name for _, name, *_ in linear.types()]
     heads = " ".join(f"{n:>6}" for n in COLUMNS)
     print(f"{'type':8} {'isa':8} {'GB/s':>6} {'of read':>8} {'spread':>7}   T mul-add/s at {heads}")
-    for type, name, block, size, codes in linear.types():
+    for type, name, _, _, codes in linear.types():
         if name not in wanted:
             continue
-        data = matrices(type, block, size, args.megabytes << 20)
+        data = matrices(type, args.megabytes << 20)
         few = data[: max(1, (4 << 20) // linear.group_bytes(type, WIDTH))
                    * linear.group_bytes(type, WIDTH)]  # fmt: skip
         for isa in args.isas.split(","):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import golem_core.cpu._linear as linear
+from golem_core.cpu import _linear as linear
 from golem_core.formats.blocks import by_id, dequantise
 
 ISAS = linear.ISAS
@@ -38,8 +38,10 @@ def random_rows(name: str, rows: int, width: int, rng, scale: float | None = Non
         return x.view(np.uint8)
     data = rng.integers(0, 256, (rows, width // block, size), dtype=np.uint8)
     for at in HALVES[name]:
-        values = rng.uniform(-0.02, 0.02, data.shape[:2]) if scale is None else np.full(
-            data.shape[:2], scale
+        values = (
+            rng.uniform(-0.02, 0.02, data.shape[:2])
+            if scale is None
+            else np.full(data.shape[:2], scale)
         )
         data[:, :, at : at + 2] = values.astype("<f2")[..., None].view(np.uint8)
     if name == "MXFP4":

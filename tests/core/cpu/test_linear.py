@@ -23,7 +23,9 @@ every_type = pytest.mark.parametrize("name", TYPES)
 def widths(name: str) -> list[int]:
     """One block, an odd number of blocks, and a longer row."""
     block = TYPES[name][1]
-    return [block, block * 3, block * 2 * max(1, 256 // block) + block] if block > 1 else [1, 7, 130]
+    return (
+        [block, block * 3, block * 2 * max(1, 256 // block) + block] if block > 1 else [1, 7, 130]
+    )
 
 
 @every_type

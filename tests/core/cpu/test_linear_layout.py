@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-import golem_core.cpu._linear as linear
+from golem_core.cpu import _linear as linear
 from golem_core.formats.blocks import TYPES as FILE_TYPES
 from tests.core.cpu.linear_cases import (
-    CODE_TYPES,
     ISAS,
     TYPES,
     need,
