@@ -77,7 +77,8 @@ void typical(Workspace *w, float p, int min_keep) {
     w->sorted = false;
 }
 
-/* How many of `order` make up p; 0 when the first `n` do not. */
+/* How many of the best make up p; 0 when the first `n` do not. They are in order in the list, or
+ * by position in the keys. */
 static int nucleus(const Workspace *w, int n, float p, int min_keep) {
     float sum = 0.0f;
     for (int i = 0; i < n; i++) {
@@ -90,16 +91,15 @@ static int nucleus(const Workspace *w, int n, float p, int min_keep) {
 void top_p(Workspace *w, float p, int min_keep) {
     if (p >= 1.0f) return;
     softmax(w, false);
-    if (!w->sorted && w->size > 1024) {
-        best_positions(w, 256);
-        int kept = nucleus(w, 256, p, min_keep);
-        if (kept) {
-            for (int i = 0; i < kept; i++) w->spare[i] = w->list[(uint32_t)w->keys[i]];
-            memcpy(w->list, w->spare, kept * sizeof *w->list);
-            w->size = kept;
-            w->sorted = true;
-            return;
-        }
+    for (int best = 256; !w->sorted && best < w->size / 4; best *= 16) {
+        best_positions(w, best);
+        int kept = nucleus(w, best, p, min_keep);
+        if (!kept) continue;
+        for (int i = 0; i < kept; i++) w->spare[i] = w->list[(uint32_t)w->keys[i]];
+        memcpy(w->list, w->spare, kept * sizeof *w->list);
+        w->size = kept;
+        w->sorted = true;
+        return;
     }
     sort_list(w);
     int kept = nucleus(w, w->size, p, min_keep);

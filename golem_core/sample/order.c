@@ -21,7 +21,8 @@ static uint64_t key_of(float logit, uint32_t position) {
     return (uint64_t)~ascending_bits(logit) << 32 | position;
 }
 
-/* Ascending. spare: as long as keys. */
+/* Ascending. Keys with equal logits must come in the order of their positions, so that only the
+ * upper halves need sorting. spare: as long as keys. */
 void sort_keys(uint64_t *keys, uint64_t *spare, int n) {
     if (n <= 48) {
         for (int i = 1; i < n; i++) {
@@ -33,7 +34,7 @@ void sort_keys(uint64_t *keys, uint64_t *spare, int n) {
         return;
     }
     uint64_t *from = keys, *to = spare;
-    for (int shift = 0; shift < 64; shift += 8) {
+    for (int shift = 32; shift < 64; shift += 8) {
         int starts[256] = {0};
         for (int i = 0; i < n; i++) starts[from[i] >> shift & 255]++;
         if (starts[from[0] >> shift & 255] == n) continue; /* all digits are equal */
