@@ -1,0 +1,138 @@
+"""One line on stderr for every request, and what it did in the engine.
+
+``POST /v1/chat/completions 200 271 bytes in 8ms — slot 0 — 27 prompt in 7ms (3857.1/s), 8 drawn in
+1ms (8000.00/s), length``. Prompt counts are what was fed; what a slot still held is not in them.
+Texts of prompts and answers are written only when the operator asked for it.
+"""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from golem_core.schedule import Job, Result
+from golem_core.schedule.durations import go_duration
+
+NOTE = "golem.note"  # the request's Note in the WSGI environment
+SETTLE_SECONDS = 5.0  # how long the line waits for the figures of a cancelled answer
+
+
+@dataclass
+class Note:
+    """What the handler of a request leaves for its log line."""
+
+    jobs: list[Job] = field(default_factory=list)
+    refusal: str = ""
+    prompts: list[str] = field(default_factory=list)  # kept only to be logged
+
+
+def _duration(seconds: float) -> str:
+    return go_duration(seconds, round_to=0.001)
+
+
+def describe(results: list[Result]) -> str:
+    """The part of a line that tells what the engine did for a request."""
+    slots = ",".join(str(r.slot) for r in results if r.slot >= 0)
+    queued = _duration(max(r.queue_ms for r in results) / 1000)
+    parts = []
+    if slots:
+        parts.append(f"slot {slots}" + (f", queued {queued}" if queued != "0s" else ""))
+    fed, drawn = sum(r.fed_tokens for r in results), sum(r.drawn_tokens for r in results)
+    fed_s = max(r.prompt_ms for r in results) / 1000
+    drawn_s = max(r.draw_ms for r in results) / 1000
+    reasons = "/".join(dict.fromkeys(r.finish_reason for r in results))
+    parts.append(
+        f"{fed} prompt in {_duration(fed_s)} ({fed / fed_s if fed_s else 0:.1f}/s), "
+        f"{drawn} drawn in {_duration(drawn_s)} ({drawn / drawn_s if drawn_s else 0:.2f}/s), "
+        f"{reasons}"
+    )
+    return " — ".join(parts)
+
+
+class AccessLog:
+    """A WSGI application around another: counts the bytes, times the request, writes the line."""
+
+    def __init__(
+        self,
+        application: Callable[..., Iterable[bytes]],
+        *,
+        prompts: bool = False,
+        write: Callable[[str], None] | None = None,
+    ):
+        self.application = application
+        self.prompts = prompts
+        self.write = write or (lambda line: print(line, file=sys.stderr, flush=True))
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable) -> Iterator[bytes]:
+        began = time.monotonic()
+        note = environ[NOTE] = Note()
+        status = ["000"]
+
+        def start(line: str, *arguments: Any) -> Any:
+            status[0] = line.split(" ", 1)[0]
+            return start_response(line, *arguments)
+
+        def finish(sent: int) -> None:
+            self._line(environ, status[0], sent, time.monotonic() - began, note)
+
+        return _Counted(self.application(environ, start), finish)
+
+    def _line(
+        self, environ: dict[str, Any], status: str, sent: int, seconds: float, note: Note
+    ) -> None:
+        line = (
+            f"{environ['REQUEST_METHOD']} {_printable(environ.get('PATH_INFO', ''))} {status} "
+            f"{sent} bytes in {_duration(seconds)}"
+        )
+        for job in note.jobs:
+            with contextlib.suppress(Exception):  # a failed job raises its error
+                job.wait(SETTLE_SECONDS)
+        results = [job.result for job in note.jobs if job.result is not None]
+        if results:
+            line += f" — {describe(results)}"
+        if note.refusal:
+            line += f": {_printable(note.refusal)}"
+        if self.prompts:
+            line += "".join(f"\n  prompt {_quoted(text)}" for text in note.prompts)
+            line += "".join(f"\n  answer {_quoted(result.text)}" for result in results)
+        self.write(line)
+
+
+def _printable(text: str) -> str:
+    """A text of the client's that cannot break the line or the terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text[:200])
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+class _Counted:
+    """A response body that counts what passes through and tells once when it is over."""
+
+    def __init__(self, body: Iterable[bytes], finish: Callable[[int], None]):
+        self._body = body
+        self._items = iter(body)
+        self._finish: Callable[[int], None] | None = finish
+        self._sent = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        chunk = next(self._items)
+        self._sent += len(chunk)
+        return chunk
+
+    def close(self) -> None:
+        try:
+            if hasattr(self._body, "close"):
+                self._body.close()
+        finally:
+            finish, self._finish = self._finish, None
+            if finish is not None:
+                finish(self._sent)

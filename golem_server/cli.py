@@ -1,0 +1,42 @@
+"""``golem-server``: a local inference server for a model file."""
+
+import sys
+from collections.abc import Sequence
+
+from golem_core.plugins import load_plugins
+from golem_core.settings import SettingsError
+from golem_server import config
+from golem_server.app import create_app
+from golem_server.serve import Server, one_line, say
+from golem_server.service import Service
+from golem_server.version import VERSION
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    try:
+        return run(sys.argv[1:] if argv is None else argv)
+    except (SettingsError, OSError) as error:
+        say(f"{config.PROGRAM}: {one_line(error)}")
+        return 1
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the arguments say.
+
+    Raises:
+        SettingsError: for a setting that is wrong, or an address that is taken.
+    """
+    plugins = load_plugins()
+    loaded = config.load(arguments, plugins)
+    if "help" in loaded.actions:
+        print(loaded.help)
+        return 0
+    if "version" in loaded.actions:
+        print(f"{config.PROGRAM} {VERSION}")
+        return 0
+    config.validate(loaded.settings)
+    if "check-config" in loaded.actions:
+        print(loaded.settings.report())
+        return 0
+    return Server(create_app(Service(loaded.settings, plugins))).run()

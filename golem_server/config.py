@@ -1,0 +1,187 @@
+"""What ``golem-server`` can be told, and where it looks for it."""
+
+# ruff: noqa: RUF009 - setting() makes a dataclass field, it is no shared default
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from golem_core.plugins import Plugins
+from golem_core.settings import (
+    Duration,
+    Settings,
+    SettingsError,
+    Size,
+    Table,
+    help_text,
+    parse_flags,
+    read_toml,
+    resolve,
+    setting,
+)
+from golem_server.address import parse_address
+
+PROGRAM = "golem-server"
+ACTIONS = {
+    "check-config": "check the settings, print them with where each came from, and leave",
+    "help": "print this text and leave",
+    "version": "print the version and leave",
+}
+# GOLEM_* variables that are read elsewhere and are no settings of the server.
+OTHER_VARIABLES = {
+    "GOLEM_CPU": "forces one instruction set: portable, avx2, avx512, amx or neon",
+    "GOLEM_DEBUG_BATCHES": "when not empty, one line on stderr for every pass",
+    "GOLEM_PLAN": "plain turns every fusion of the planner off; the answers stay the same",
+    "GOLEM_EXT": "while building: only the extensions whose path contains this",
+    "GOLEM_TEST_DATA": "while testing: the folder of the larger oracles",
+}
+SPARE_THREADS = 16  # for /health and the like, while every other thread serves a generation
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """The settings of the server itself; a plugin's are its own."""
+
+    model: Path | None = setting(None, "GGUF file of a chat model")
+    alias: str = setting("", "the name it is served under; default: the file's, without .gguf")
+    addr: str = setting(
+        "127.0.0.1:8080", "where to listen: host:port, [v6]:port or unix:/path", placeholder="ADDR"
+    )
+    context: int = setting(
+        4096, "positions kept, cut between the slots; 0 = what the model was trained for", low=0
+    )
+    n: int = setting(
+        1024,
+        "most tokens of an answer when the request names no max_tokens; -1 = fill the slot",
+        low=-1,
+    )
+    parallel: int = setting(1, "conversations at once (slots)", low=1, high=256)
+    queue: int = setting(256, "requests that may wait; one more is answered 503", low=0, high=4096)
+    cache_ttl: Duration = setting(
+        0.0, "forget a conversation's tokens after this long idle; 0 = never", low=0
+    )
+    threads: int = setting(0, "cores to compute on; 0 = the physical ones", low=0, high=1024)
+    pass_width: int = setting(
+        0, "most tokens of one pass; 0 = the best measured for this processor", low=0, high=4096
+    )
+    no_mmap: bool = setting(False, "read the model into memory instead of mapping its file")
+    rope_scaling: str = setting(
+        "", "how to stretch the context", choices=("", "none", "linear", "yarn")
+    )
+    rope_scale: float = setting(0.0, "by what factor to stretch it; 0 = the file's", low=0)
+    rope_freq_base: float = setting(0.0, "base of the angles; 0 = the file's", low=0)
+    rope_original_context: int = setting(0, "the context that is stretched; 0 = the file's", low=0)
+    api_key: tuple[str, ...] = setting((), "keys that are accepted; none = no key", secret=True)
+    api_key_file: Path | None = setting(None, "a file of further keys, one a line, # comments")
+    cors: tuple[str, ...] = setting(
+        (), "origins whose pages may call this server, or *", placeholder="ORIGIN"
+    )
+    allowed_hosts: tuple[str, ...] = setting(
+        (), "further names in the Host header of requests from this machine, or *"
+    )
+    max_body: Size = setting(64 << 20, "largest request body", low=1 << 10)
+    drain: Duration = setting(30.0, "how long to finish answers after SIGTERM", low=0)
+    log_prompts: bool = setting(False, "write prompts and answers to the log")
+    config: Path | None = setting(
+        None, "a TOML file of settings: [server], and a section for each plugin", in_file=False
+    )
+
+    @property
+    def server_threads(self) -> int:
+        """Threads of the HTTP server: each waiting or streaming request holds one."""
+        return self.parallel + self.queue + SPARE_THREADS
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The outcome of reading the settings."""
+
+    settings: Settings
+    actions: frozenset[str]  # of ACTIONS, those asked for
+    help: str
+
+
+def load(
+    arguments: Sequence[str], plugins: Plugins, environ: Mapping[str, str] = os.environ
+) -> Loaded:
+    """Read flags, environment and the TOML file named by ``-config``.
+
+    Raises:
+        SettingsError: with what is wrong and what is possible.
+    """
+    tables = [Table("server", ServerSettings)]
+    tables += [Table(name, cls, plugin=True) for name, cls in plugins.settings().items()]
+    fields = [s for table in tables for s in table.settings]
+    given = parse_flags(fields, arguments, ACTIONS)
+    named = given.values.get("config", [environ.get("GOLEM_CONFIG", "")])[-1]
+    toml = read_toml(Path(named)) if named and "help" not in given.actions else None
+    try:
+        settings = resolve(
+            tables,
+            given=given,
+            environ={} if "help" in given.actions else environ,
+            toml=toml,
+            toml_name=named,
+            other_variables=OTHER_VARIABLES,
+        )
+    except SettingsError as error:
+        if plugins.failures:
+            lacking = "; ".join(str(failure) for failure in plugins.failures)
+            raise SettingsError(f"{error} ({lacking})") from None
+        raise
+    text = help_text(PROGRAM, tables, ACTIONS, OTHER_VARIABLES)
+    return Loaded(settings, frozenset(given.actions), text)
+
+
+def require_something_to_serve(settings: Settings) -> None:
+    """Refuse a server that nobody gave a model.
+
+    Raises:
+        SettingsError: with every flag and variable that names one.
+    """
+    openers = [
+        s
+        for table in settings.tables
+        for s in table.settings
+        if s.detail.own_name or (s.table, s.field) == ("server", "model")
+    ]
+    if any(getattr(settings[s.table], s.field) for s in openers):
+        return
+    flags = _either([f"-{s.flag}" for s in openers])
+    raise SettingsError(f"no model: pass {flags}, or set {_either([s.variable for s in openers])}")
+
+
+def _either(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def validate(settings: Settings) -> None:
+    """Check what no single field can.
+
+    Raises:
+        SettingsError: for the first thing that is wrong.
+    """
+    server = settings["server"]
+    require_something_to_serve(settings)
+    parse_address(server.addr)
+    api_keys(server)
+
+
+def api_keys(server: ServerSettings) -> frozenset[str]:
+    """The keys of ``-api-key`` and ``-api-key-file``; an empty set asks nobody for one.
+
+    Raises:
+        SettingsError: when the file cannot be read or holds no key.
+    """
+    keys = set(server.api_key)
+    if server.api_key_file is not None:
+        try:
+            lines = server.api_key_file.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"-api-key-file {server.api_key_file}: {error}") from None
+        found = {line.strip() for line in lines if line.strip() and not line.startswith("#")}
+        if not found:
+            raise SettingsError(f"-api-key-file {server.api_key_file} holds no key")
+        keys |= found
+    return frozenset(keys)

@@ -1,0 +1,75 @@
+"""gunicorn's settings for golem: one worker, many threads, the engine started after the fork.
+
+``gunicorn -c python:golem_server.gunicorn_conf "golem_server.wsgi:create_app()"``; address and
+threads follow golem's own settings (``GOLEM_ADDR``, ``GOLEM_PARALLEL``, ``GOLEM_QUEUE``, …).
+"""
+
+import os
+import signal
+from typing import Any
+
+import gunicorn.http.wsgi
+from gunicorn.arbiter import Arbiter
+
+from golem_core.plugins import load_plugins
+from golem_server.address import parse_address
+from golem_server.config import PROGRAM, ServerSettings, load
+from golem_server.serve import one_line, say
+
+# gunicorn takes every name here that is one of its settings' ("config" is), hence the
+# imports by name and the underscore.
+_server: ServerSettings = load([], load_plugins()).settings["server"]
+
+gunicorn.http.wsgi.SERVER = "golem"  # the Server header
+
+bind = str(parse_address(_server.addr))
+workers = 1
+worker_class = "gthread"
+threads = _server.server_threads
+worker_connections = max(1000, 4 * threads)
+timeout = 120  # of the main loop's heartbeat; a long answer does not hold that up
+graceful_timeout = max(1, round(_server.drain))
+keepalive = 75
+max_requests = 0
+preload_app = False
+control_socket_disable = True
+
+
+def on_starting(server: Any) -> None:
+    """Refuse more than one worker before anything is loaded."""
+    if server.cfg.workers != 1:
+        raise SystemExit(
+            f"golem: gunicorn must run with workers=1 ({server.cfg.workers} set): the engine "
+            "batches requests inside one process; add threads, or run one instance a port and "
+            "balance above it"
+        )
+
+
+def post_worker_init(worker: Any) -> None:
+    """Load the model in the process that will serve it."""
+    service = worker.wsgi.service
+    finish = signal.getsignal(signal.SIGTERM)
+
+    def drain(number: int, frame: Any) -> None:
+        service.drain()
+        finish(number, frame)
+
+    def ready() -> None:
+        for line in service.lines:
+            say(line)
+        say(f"listening on {parse_address(_server.addr).url}/v1")
+
+    def failed(error: BaseException) -> None:
+        say(f"{PROGRAM}: {one_line(error)}")
+        # With this status gunicorn ends too; any other would start the worker again.
+        os._exit(Arbiter.WORKER_BOOT_ERROR)
+
+    signal.signal(signal.SIGTERM, drain)
+    service.start(ready, failed)
+
+
+def worker_exit(server: Any, worker: Any) -> None:
+    """End the engine before the process."""
+    service = getattr(worker.wsgi, "service", None)
+    if service is not None:
+        service.close()

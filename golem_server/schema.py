@@ -1,0 +1,175 @@
+"""What a request may hold: typed fields, limits, and the fields that wait for a later golem.
+
+Sampling settings are not here: ``SamplerParams.resolve`` reads them from the same object. Unknown
+fields are ignored, as every server of this API does; a known one that golem does not serve yet is
+refused by name, unless its value asks for nothing.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from golem_server.body import json_type
+from golem_server.errors import Refusal
+
+INT_MAX = 2**31 - 1
+
+
+class StreamOptions(msgspec.Struct):
+    """``stream_options``."""
+
+    include_usage: bool | None = None
+
+
+class Drawing(msgspec.Struct, kw_only=True):
+    """What every dialect's request says about how the answer is drawn and sent."""
+
+    model: str | None = None  # any name; echoed
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_completion_tokens: int | float | None = None
+    max_tokens: int | float | None = None
+    n_predict: int | float | None = None
+    n: int | float | None = None
+    stop: Any = None
+    cache_prompt: bool | None = None
+    id_slot: int | float | None = None
+
+    @property
+    def length(self) -> int | None:
+        """Most tokens to draw: None = the server's default, -1 = until the slot is full."""
+        for name in ("n_predict", "max_completion_tokens", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None:
+                return whole(name, value, -1, INT_MAX)
+        return None
+
+    @property
+    def stops(self) -> list[str]:
+        """The texts that end an answer; what is no text, or empty, is left out."""
+        given = [self.stop] if isinstance(self.stop, str) else self.stop
+        return [t for t in given if isinstance(t, str) and t] if isinstance(given, list) else []
+
+    @property
+    def include_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+
+class ChatRequest(Drawing):
+    """``POST /v1/chat/completions``."""
+
+    messages: Any = None  # checked one by one in chat.py
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_format: str | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+
+class CompletionRequest(Drawing):
+    """``POST /v1/completions``."""
+
+    prompt: Any = None
+    echo: bool | None = None
+
+
+T = TypeVar("T", bound=Drawing)
+
+# field: the values that ask for nothing
+LATER: Mapping[str, tuple[Any, ...]] = {
+    "tools": ([],),
+    "tool_choice": ("auto", "none"),
+    "functions": ([],),
+    "function_call": ("auto", "none"),
+    "response_format": ({"type": "text"},),
+    "grammar": ("",),
+    "json_schema": ({},),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "n_probs": (0,),
+    "post_sampling_probs": (False,),
+    "reasoning_effort": ("none",),
+    "thinking_budget_tokens": (-1,),
+    "reasoning_budget_tokens": (-1,),
+    "lora": ([],),
+    "audio": (),
+    "modalities": (["text"],),
+    "prediction": (),
+    "suffix": ("",),
+    "best_of": (1,),
+    "n_cmpl": (1,),
+    "n_keep": (0,),
+    "n_discard": (0,),
+    "n_indent": (0,),
+    "n_cache_reuse": (0,),
+    "t_max_predict_ms": (-1,),
+    "return_tokens": (False,),
+    "return_progress": (False,),
+    "timings_per_token": (False,),
+    "verbose": (False,),
+    "response_fields": ([],),
+}
+
+
+def read_request(kind: type[T], body: Mapping[str, Any]) -> T:
+    """The typed request of a decoded body.
+
+    Raises:
+        Refusal: for a field of the wrong type, or one that this server does not serve yet.
+    """
+    try:
+        request = msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise Refusal(_field_message(str(error), body)) from None
+    for name, harmless in LATER.items():
+        value = body.get(name)
+        if value is not None and value not in harmless:
+            hint = f" or send {msgspec.json.encode(harmless[0]).decode()}" if harmless else ""
+            raise Refusal(f'"{name}" is not implemented by this server yet: leave it out{hint}')
+    _check_answers(request)
+    return request
+
+
+def _check_answers(request: Drawing) -> None:
+    count = 1 if request.n is None else whole("n", request.n, 1, INT_MAX)
+    if count > 1:
+        raise Refusal(f"n is {count}: this server draws one answer")
+
+
+def whole(name: str, value: int | float, low: int, high: int) -> int:
+    """A number as a whole one inside its limits.
+
+    Raises:
+        Refusal: naming field, limits and value.
+    """
+    number = int(value) if abs(value) < 2**63 else value
+    if not low <= number <= high:
+        raise Refusal(
+            f"Field '{name}': Value must be between {low} <= value <= {high}, but got {number}"
+        )
+    return number
+
+
+_EXPECTED = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `[^`]+` - at `\$\.(?P<path>[^`]+)`")
+_TYPES = {
+    "str": "string",
+    "bool": "boolean",
+    "int": "number",
+    "float": "number",
+    "object": "object",
+    "array": "array",
+}
+
+
+def _field_message(text: str, body: Mapping[str, Any]) -> str:
+    """msgspec's complaint in the words of the API."""
+    match = _EXPECTED.search(text)
+    if match is None:
+        return f"the request body is not the JSON this endpoint reads: {text}"
+    wanted = [_TYPES[t] for t in match["wanted"].split(" | ") if t in _TYPES]
+    value: Any = body
+    for part in re.findall(r"\w+", match["path"]):
+        value = value[int(part)] if isinstance(value, list) else value[part]
+    names = " or ".join(dict.fromkeys(wanted))
+    return f"Field '{match['path']}': type must be {names}, but is {json_type(value)}"

@@ -1,0 +1,108 @@
+"""An answer as server-sent events: the frames, and the body object that a server iterates.
+
+Both servers call ``close()`` on the body when it is exhausted and when the client has left; that
+is where the jobs of an abandoned stream are cancelled.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import falcon
+
+from golem_core.schedule import Result
+from golem_server.answer import Answer
+from golem_server.errors import ClientGone, Refusal, as_refusal, encode
+
+KEEP_ALIVE_SECONDS = 15.0
+COMMENT = b": \n\n"
+DONE = b"data: [DONE]\n\n"
+
+
+def frame(data: Any) -> bytes:
+    """One event."""
+    return b"data: " + encode(data) + b"\n\n"
+
+
+class Writer(Protocol):
+    """How a dialect writes an answer; each method returns the bytes of some frames, or none."""
+
+    def opening(self) -> bytes:
+        """What is sent once a slot is held."""
+
+    def delta(self, index: int, text: str) -> bytes:
+        """A piece of the answer ``index``."""
+
+    def ending(self, index: int, result: Result) -> bytes:
+        """The end of the answer ``index``."""
+
+    def closing(self, results: list[Result]) -> bytes:
+        """The end of the stream."""
+
+
+class EventStream:
+    """A WSGI response body."""
+
+    def __init__(self, frames: Iterator[bytes], on_close: Callable[[], None]):
+        self._frames = frames
+        self._on_close = on_close
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._frames
+
+    def close(self) -> None:
+        """Cancel what still runs; harmless when everything has ended."""
+        self._on_close()
+
+
+def respond(
+    resp: falcon.Response,
+    answer: Answer,
+    writer: Writer,
+    on_error: Callable[[Refusal], None],
+) -> None:
+    """Make a stream the response, once a slot is held or the wait has taken long.
+
+    Until then a failure is an ordinary error response.
+
+    Args:
+        on_error: told of an error that is sent as a frame, for the log.
+    """
+    started = answer.started(KEEP_ALIVE_SECONDS)
+    resp.content_type = "text/event-stream"
+    resp.set_header("Cache-Control", "no-cache")
+    resp.set_header("X-Accel-Buffering", "no")
+    resp.stream = EventStream(_frames(answer, writer, started, on_error), answer.cancel)
+
+
+def _frames(
+    answer: Answer, writer: Writer, started: bool, on_error: Callable[[Refusal], None]
+) -> Iterator[bytes]:
+    try:
+        while not started:
+            yield COMMENT
+            started = answer.started(KEEP_ALIVE_SECONDS)
+        if opening := writer.opening():
+            yield opening
+        for index, job in enumerate(answer.jobs):
+            quiet_since = time.monotonic()
+            for steps in answer.steps(job):
+                pieces = b"".join(writer.delta(index, s.text) for s in steps if s.text)
+                now = time.monotonic()
+                if pieces:
+                    yield pieces
+                elif now - quiet_since >= KEEP_ALIVE_SECONDS:
+                    yield COMMENT
+                else:
+                    continue
+                quiet_since = now
+            yield writer.ending(index, job.result)
+        yield writer.closing([job.result for job in answer.jobs]) + DONE
+    except ClientGone:
+        return
+    except Exception as error:
+        refusal = as_refusal(error)
+        on_error(refusal)
+        yield frame(refusal.body())
+    finally:
+        answer.cancel()

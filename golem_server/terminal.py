@@ -1,0 +1,210 @@
+"""``golem-cli``: a conversation with a model in a terminal, or one answer with ``-p``.
+
+The conversation is rendered whole for every turn; what the slot still holds of it is not read
+again. Everything but the answers goes to stderr.
+"""
+
+# ruff: noqa: RUF009 - setting() makes a dataclass field, it is no shared default
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from golem_core.model import open_decoder
+from golem_core.sample import ParamError, SamplerParams
+from golem_core.schedule import Engine, Request, Result, ScheduleError
+from golem_core.schedule.durations import go_duration
+from golem_core.settings import (
+    SettingsError,
+    Table,
+    help_text,
+    parse_flags,
+    resolve,
+    setting,
+)
+from golem_core.text import TemplateError
+from golem_server.chat import encode_prompt
+from golem_server.serve import one_line, say
+from golem_server.version import VERSION
+
+PROGRAM = "golem-cli"
+ACTIONS = {
+    "help": "print this text and leave",
+    "version": "print the version and leave",
+}
+WELCOME = "Type a message. /reset forgets the conversation, end of file leaves."
+
+
+@dataclass(frozen=True)
+class CliSettings:
+    """The settings of ``golem-cli``."""
+
+    model: Path | None = setting(None, "GGUF file of a chat model")
+    context: int = setting(
+        4096, "positions kept; 0 = what the model was trained for", low=0, environment=False
+    )
+    system: str = setting("", "what the model is told before the conversation", environment=False)
+    n: int = setting(
+        512, "most tokens of an answer; -1 = fill the context", low=-1, environment=False
+    )
+    temp: float = setting(-1.0, "temperature; negative = the file's", environment=False)
+    top_k: int = setting(-1, "draw among the best K; negative = the file's", environment=False)
+    top_p: float = setting(-1.0, "nucleus; negative = the file's", environment=False)
+    seed: int = setting(0, "of the draws; 0 = a random one", low=0, environment=False)
+    p: str = setting("", "answer this and leave", environment=False)
+    stats: bool = setting(False, "say what was read and drawn, and how fast", environment=False)
+    threads: int = setting(0, "cores to compute on; 0 = the physical ones", low=0, high=1024)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    try:
+        return run(sys.argv[1:] if argv is None else argv, os.environ)
+    except KeyboardInterrupt:
+        return 130
+    except (ValueError, OSError, ScheduleError) as error:
+        say(f"{PROGRAM}: {one_line(error)}")
+        return 1
+
+
+def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Do what the arguments say.
+
+    Raises:
+        SettingsError, FormatError, OSError: for what cannot be used.
+    """
+    table = Table("cli", CliSettings)
+    given = parse_flags(table.settings, arguments, ACTIONS)
+    if "help" in given.actions:
+        print(help_text(PROGRAM, [table], ACTIONS, {}))
+        return 0
+    if "version" in given.actions:
+        print(f"{PROGRAM} {VERSION}")
+        return 0
+    # The environment is the server's; a variable that only it knows is no mistake here.
+    known = {s.variable for s in table.settings}
+    own = {name: value for name, value in environ.items() if name in known}
+    settings: CliSettings = resolve([table], given=given, environ=own)["cli"]
+    if settings.model is None:
+        raise SettingsError("no model: pass -model, or set GOLEM_MODEL")
+    began = time.monotonic()
+    model = open_decoder(settings.model, context=settings.context, threads=settings.threads or None)
+    try:
+        with Engine(model, queue=1) as engine:
+            talk = Conversation(engine, settings)
+            if settings.stats:
+                talk.introduce(time.monotonic() - began)
+            if settings.p:
+                talk.turn(settings.p)
+            else:
+                converse(talk, sys.stdin)
+    finally:
+        model.close()
+    return 0
+
+
+def converse(talk: "Conversation", lines: TextIO) -> None:
+    """Answer every line until there are no more."""
+    say(WELCOME)
+    while True:
+        print("> ", end="", file=sys.stderr, flush=True)
+        line = lines.readline()
+        if not line:
+            return
+        text = line.strip()
+        if text == "/reset":
+            talk.reset()
+            say("(forgotten)")
+        elif text:
+            try:
+                talk.turn(text)
+            except (ParamError, TemplateError, ScheduleError) as error:
+                say(one_line(error))
+
+
+class Conversation:
+    """A growing list of messages, and the engine that answers."""
+
+    def __init__(self, engine: Engine, settings: CliSettings):
+        self.engine = engine
+        self.settings = settings
+        asked: dict[str, Any] = {
+            name: value
+            for name, value in (
+                ("temperature", settings.temp),
+                ("top_k", settings.top_k),
+                ("top_p", settings.top_p),
+            )
+            if value >= 0
+        }
+        if settings.seed:
+            asked["seed"] = settings.seed
+        self.params = SamplerParams.resolve(engine.model.sampling, asked)
+        self.messages: list[dict[str, str]] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything but the system message."""
+        system = self.settings.system
+        self.messages = [{"role": "system", "content": system}] if system else []
+
+    def introduce(self, seconds: float) -> None:
+        """Say what is loaded and how it draws."""
+        model, params = self.engine.model, self.params
+        say(
+            f"{self.settings.model.name}: {model.architecture}, {model.blocks} blocks, "
+            f"{self.engine.context} positions, vocabulary {model.n_vocab}, all on cpu, "
+            f"loaded in {go_duration(seconds, 0.001)} on {model.executor.threads} cores"
+        )
+        say(
+            f"sampling: temperature {params.temperature:g}, top-k {params.top_k}, "
+            f"top-p {params.top_p:g}, seed {self.settings.seed or 'random'}"
+        )
+
+    def turn(self, text: str) -> Result:
+        """Answer a message on stdout; an interrupt ends the answer and keeps what was said.
+
+        Raises:
+            TemplateError, ContextExceeded, PassFailed: the message is taken back then.
+        """
+        self.messages.append({"role": "user", "content": text})
+        model = self.engine.model
+        try:
+            rendered = model.template.render(
+                self.messages, add_generation_prompt=True, enable_thinking=False
+            )
+            tokens = encode_prompt(model.tokenizer, rendered)
+            job = self.engine.submit(
+                Request(tokens=tokens, max_tokens=self.settings.n, params=self.params)
+            )
+            try:
+                for step in job:
+                    print(step.text, end="", flush=True)
+            except KeyboardInterrupt:
+                job.cancel()
+            print(flush=True)
+            result = job.wait()
+        except (ParamError, TemplateError, ScheduleError):
+            self.messages.pop()
+            raise
+        self.messages.append({"role": "assistant", "content": result.text})
+        if self.settings.stats:
+            say(stats_line(result))
+        return result
+
+
+def stats_line(result: Result) -> str:
+    """What ``-stats`` says after an answer."""
+    read_s, drawn_s = result.prompt_ms / 1000, result.draw_ms / 1000
+    fed, drawn = result.fed_tokens, result.drawn_tokens
+    return (
+        f"{fed} prompt tokens in {go_duration(read_s, 0.001)} "
+        f"({fed / read_s if read_s else 0:.1f}/s), "
+        f"{drawn} generated in {go_duration(drawn_s, 0.001)} "
+        f"({drawn / drawn_s if drawn_s else 0:.2f}/s)"
+        + ("" if result.finish_reason == "stop" else ", cut short")
+    )

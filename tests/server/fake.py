@@ -1,0 +1,247 @@
+"""A scripted model on the real engine, and a process that serves it under either server.
+
+The model's answer is a function of the last message: tests say there what they want. It needs no
+weights and no compiled executor. Routes under ``/test`` let a test hold passes back and look at
+the engine from outside the process.
+"""
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from golem_core.state.states import States
+from golem_core.text import TemplateError
+from golem_server import sse, wsgi
+from golem_server.app import Application
+from golem_server.serve import Server
+
+N_VOCAB = 260
+BOS, END = 256, 257
+TRAINED = 512  # positions
+
+
+class FakeTokenizer:
+    """One id a byte; ``<end>`` and ``<bos>`` are special."""
+
+    n_vocab = N_VOCAB
+    bos = BOS
+    add_bos = False
+    suppress = ()
+
+    def encode(self, text, *, add_special=False, parse_special=True):
+        ids = [BOS] if add_special and self.add_bos else []
+        return ids + list(text.encode())
+
+    def decode(self, ids, special=False):
+        return bytes(i for i in ids if i < 256).decode(errors="replace")
+
+    def text(self, token):
+        return {BOS: "<bos>", END: "<end>"}.get(token) or chr(token)
+
+    def piece(self, token, special=False):
+        return bytes([token]) if token < 256 else b""
+
+    def stream(self):
+        return FakeStream()
+
+
+class FakeStream:
+    """Whole characters only."""
+
+    def __init__(self):
+        self.pending = b""
+
+    def push(self, token):
+        self.pending += bytes([token]) if token < 256 else b""
+        try:
+            text = self.pending.decode()
+        except UnicodeDecodeError:
+            return ""
+        self.pending = b""
+        return text
+
+
+class FakeTemplate:
+    """``<role>content`` a line; a message "bad template" cannot be rendered."""
+
+    def render(self, messages, *, tools=None, add_generation_prompt=True, **arguments):
+        if any(m["content"] == "bad template" for m in messages):
+            raise TemplateError("the template says: this conversation makes no sense")
+        text = "".join(f"<{m['role']}>{m['content']}\n" for m in messages)
+        if arguments.get("shout"):
+            text = text.upper()
+        return text + ("<assistant>" if add_generation_prompt else "")
+
+
+def answer_to(prompt: str) -> bytes | None:
+    """What the model says, all of it; None never ends."""
+    message = prompt.split("<user>")[-1].split("\n")[0]
+    word, _, rest = message.partition(" ")
+    if word == "forever":
+        return None
+    if word == "say":
+        return rest.encode()
+    if word == "bytes":
+        return bytes.fromhex(rest)
+    return b"you said: " + message.encode()
+
+
+class FakeExecutor:
+    """Knows what every slot has been fed, and gives the next byte of its answer.
+
+    ``gate`` is closed by a test to hold passes back; ``passes`` records the slots of each.
+    """
+
+    threads = 1
+
+    def __init__(self, slots: int, context: int):
+        self.states = States([], slots=slots, context=context, pass_width=FakeModel.pass_width)
+        self.held = [[] for _ in range(slots)]
+        self.gate = threading.Condition()
+        self.allowed: int | None = None  # passes that may start; None = any number
+        self.passes: list[list[int]] = []
+        self.waits = False  # a pass is held back now
+
+    def allow(self, count: int | None) -> None:
+        with self.gate:
+            self.allowed = count
+            self.gate.notify_all()
+
+    def run(self, inputs, wanted=("logits",)):
+        runs, tokens = inputs["runs"], inputs["tokens"]
+        with self.gate:
+            self.passes.append([int(row[0]) for row in runs])
+            while self.allowed == 0:
+                self.waits = True
+                self.gate.wait()
+            self.waits = False
+            if self.allowed is not None:
+                self.allowed -= 1
+        ends = {}
+        for slot, first, count, index, _role in runs:
+            del self.held[slot][index:]
+            assert len(self.held[slot]) == index, "a run must follow what its slot holds"
+            self.held[slot] += tokens[first : first + count].tolist()
+            ends[first + count - 1] = slot
+        logits = np.zeros((len(inputs["outputs"]), N_VOCAB), np.float32)
+        for row, column in zip(logits, inputs["outputs"], strict=True):
+            row[:] = self.score(self.held[ends[int(column)]])
+        return {"logits": logits}
+
+    def score(self, held):
+        row = np.zeros(N_VOCAB, np.float32)
+        prompt, marker, said = bytes(i for i in held if i < 256).partition(b"<assistant>")
+        if b"boom" in prompt:
+            raise RuntimeError("the executor broke")
+        if b"nan please" in prompt:
+            row[:] = np.nan
+            return row
+        whole = answer_to(prompt.decode()) if marker else b"!"
+        if whole is None:
+            row[b"ab "[len(said) % 3]] = 100
+        else:
+            row[whole[len(said)] if len(said) < len(whole) else END] = 100
+        return row
+
+    def close(self):
+        pass
+
+
+class FakeModel:
+    """The parts of a model that the engine and the server look at."""
+
+    architecture = "fake"
+    blocks = 2
+    context_length = TRAINED
+    n_vocab = N_VOCAB
+    template_source = "file"
+    window = 0
+    ring = 0
+    pass_width = 64
+    quantum = 1
+    eog = frozenset({END})
+    embedding_length = 8
+    n_params = 1000
+    size_bytes = 4000
+    file_type = "all F32"
+
+    def __init__(self, path, slots, context):
+        self.name = "fake"
+        self.path = path
+        self.tokenizer = FakeTokenizer()
+        self.template = FakeTemplate()
+        self.sampling = {}
+        self.executor = FakeExecutor(slots, context)
+        self.file = SimpleNamespace(
+            metadata={"tokenizer.ggml.model": "gpt2"}, changed=lambda: False
+        )
+        self.closed = False
+
+    def close(self):
+        self.closed = True
+
+
+def open_fake(server, progress) -> FakeModel:
+    """Opens at once, or when somebody writes to the pipe that the environment names."""
+    progress(0.25)
+    pipe = os.environ.get("FAKE_PIPE")
+    if pipe and Path(pipe).read_text() != "go":
+        raise ValueError(f"{server.model}: this is no model:\nits first bytes are wrong")
+    return FakeModel(server.model, server.parallel, server.context // server.parallel)
+
+
+class Control:
+    """``/test/state`` and ``/test/allow``."""
+
+    def __init__(self, service):
+        self.service = service
+
+    def on_get(self, req, resp):
+        engine = self.service.engine
+        executor = engine.model.executor
+        resp.media = {
+            "busy": engine.busy,
+            "slots": [state.is_processing for state in engine.slots],
+            "stats": vars(engine.stats),
+            "passes": executor.passes,
+            "held_back": executor.waits,
+            "threads": threading.active_count(),
+            "descriptors": len(os.listdir("/proc/self/fd")),
+        }
+
+    def on_post(self, req, resp):
+        self.service.engine.model.executor.allow(json.loads(req.bounded_stream.read()))
+
+
+def with_control(app: Application) -> Application:
+    """The application with the routes of the tests."""
+    app.falcon.add_route("/test/state", Control(app.service))
+    return app
+
+
+def create_app() -> Application:
+    """For gunicorn."""
+    configure()
+    return with_control(wsgi.create_app(open_fake))
+
+
+def configure() -> None:
+    """What a test changes inside the process."""
+    sse.KEEP_ALIVE_SECONDS = float(os.environ.get("FAKE_KEEP_ALIVE", sse.KEEP_ALIVE_SECONDS))
+
+
+def main() -> int:
+    """For waitress: ``python -m tests.server.fake``."""
+    configure()
+    server = Server(wsgi.create_app(open_fake))
+    with_control(server.app)
+    return server.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""``/v1/completions``: strings, ids and lists of prompts, echoed and streamed."""
+
+import json
+
+import pytest
+
+from tests.server.test_chat import RECORDED, shape
+
+PATH = "/v1/completions"
+PROMPT = "<user>say hi there\n<assistant>"
+
+
+def ids(text):
+    return list(text.encode())
+
+
+def texts(served, body):
+    """The texts of the choices, unstreamed and from the stream, which must be equal."""
+    status, whole = served.post(PATH, body)
+    assert status == 200, whole
+    events = served.events(PATH, body | {"stream": True})
+    assert events[-1] == "[DONE]"
+    streamed = [""] * len(whole["choices"])
+    for event in events[:-1]:
+        (choice,) = json.loads(event)["choices"]
+        streamed[choice["index"]] += choice["text"]
+    assert streamed == [choice["text"] for choice in whole["choices"]]
+    assert [choice["index"] for choice in whole["choices"]] == list(range(len(streamed)))
+    return streamed
+
+
+def test_the_body_is_llama_servers_key_for_key(served):
+    body = served.post(PATH, {"prompt": PROMPT})[1]
+    assert shape(body) == shape(RECORDED["completion"])
+    assert body["choices"][0]["finish_reason"] == "stop"
+
+
+def test_the_stream_is_llama_servers_chunk_for_chunk(served):
+    events = served.events(PATH, {"prompt": PROMPT, "max_tokens": 2, "stream": True})
+    assert [shape(json.loads(e)) for e in events[:-1]] == [
+        shape(e) for e in RECORDED["completion_stream"][:-1]
+    ]
+    last = json.loads(events[-2])
+    assert last["choices"][0]["finish_reason"] == "length"
+    assert last["usage"]["completion_tokens"] == 2
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answers"),
+    [
+        (PROMPT, ["hi there"]),
+        ([PROMPT], ["hi there"]),
+        (ids(PROMPT), ["hi there"]),
+        ([*ids("<user>"), "say hi there\n<assistant>"], ["hi there"]),
+        ([PROMPT, PROMPT.replace("there", "you")], ["hi there", "hi you"]),
+        ([ids(PROMPT), ids(PROMPT.replace("there", "you"))], ["hi there", "hi you"]),
+        ([PROMPT, ids(PROMPT), PROMPT], ["hi there"] * 3),
+    ],
+)
+def test_every_form_of_a_prompt(served, prompt, answers):
+    assert texts(served, {"prompt": prompt}) == answers
+
+
+def test_echo_puts_the_prompt_before_the_answer(served):
+    both = {"prompt": [PROMPT, ids("<user>say é\n<assistant>")], "echo": True}
+    assert texts(served, both) == [PROMPT + "hi there", "<user>say é\n<assistant>é"]
+
+
+def test_usage_counts_every_prompt(served):
+    body = served.post(PATH, {"prompt": [PROMPT, PROMPT + "x"]})[1]
+    assert body["usage"]["prompt_tokens"] == 2 * len(PROMPT) + 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, '"prompt" is required'),
+        ({"prompt": None}, '"prompt" is required'),
+        ({"prompt": []}, '"prompt" must not be empty'),
+        ({"prompt": [[]]}, '"prompt" must not be empty'),
+        ({"prompt": 5}, '"prompt" elements must be a string, a list of tokens'),
+        ({"prompt": {"a": 1}}, '"prompt" elements must be a string, a list of tokens'),
+        ({"prompt": [True]}, '"prompt" elements must be a string, a list of tokens'),
+        ({"prompt": [1, None]}, '"prompt" elements must be a string, a list of tokens'),
+        ({"prompt": [9999]}, "Prompt contains invalid tokens"),
+        ({"prompt": [-1]}, "Prompt contains invalid tokens"),
+        ({"prompt": ["a", [10**30]]}, "Prompt contains invalid tokens"),
+        ({"prompt": ""}, "an empty prompt"),
+        ({"prompt": "a", "suffix": "b"}, '"suffix" is not implemented by this server yet'),
+        ({"prompt": "a", "best_of": 2}, '"best_of" is not implemented by this server yet'),
+        ({"prompt": "a", "logprobs": 3}, '"logprobs" is not implemented by this server yet'),
+        ({"prompt": "a", "n": 2}, "n is 2: this server draws one answer"),
+        ({"prompt": "a", "echo": "yes"}, "Field 'echo': type must be boolean, but is string"),
+    ],
+)
+def test_a_wrong_request_is_refused_by_name(served, fields, message):
+    status, body = served.post(PATH, fields)
+    assert status == 400
+    assert message in body["error"]["message"]
+    assert body["error"]["type"] == "invalid_request_error"
+
+
+def test_one_prompt_that_is_too_long_refuses_them_all(served):
+    status, body = served.post(PATH, {"prompt": ["a", "b" * 300]})
+    assert status == 400
+    assert body["error"]["type"] == "exceed_context_size_error"
+    served.until_idle()

@@ -1,0 +1,257 @@
+"""Bad input: each is a 4xx that names the field and the remedy, and the server serves on."""
+
+import json
+import socket
+
+import pytest
+
+from tests.server.conftest import PATIENCE, chat_body
+from tests.server.test_chat import CHAT, RECORDED
+
+USER = {"role": "user", "content": "hello"}
+NOT_JSON = "the request body is not the JSON this endpoint reads: "
+
+
+def messages(*given):
+    return {"messages": list(given)}
+
+
+def part(kind, **fields):
+    return messages({"role": "user", "content": [{"type": kind, **fields}]})
+
+
+CASES = [
+    # not JSON
+    (b"", NOT_JSON + "it is empty; send an object"),
+    (b"{bad", NOT_JSON + "JSON is malformed"),
+    (b'{"messages": [', NOT_JSON + "Input data was truncated"),
+    (b"[]", NOT_JSON + "it is array, and an object is expected"),
+    (b'"x"', NOT_JSON + "it is string, and an object is expected"),
+    (b'{"messages": "\xff"}', NOT_JSON + "Invalid UTF-8"),
+    (b"[" * 5000, NOT_JSON + "it is nested too deep"),
+    (b'{"a":' * 1500, NOT_JSON + "it is nested too deep"),
+    (b'{"seed": 1e999}', NOT_JSON + "Number out of range"),
+    # messages
+    ({}, "'messages' is required"),
+    ({"messages": None}, "'messages' is required"),
+    ({"messages": "x"}, "Expected 'messages' to be an array"),
+    ({"messages": []}, "a conversation with no message"),
+    (messages(5), "message 0 is number, and an object is expected"),
+    (messages({"content": "x"}), "message 0: 'role' must be a string"),
+    (messages({"role": 5, "content": "x"}), "message 0: 'role' must be a string"),
+    (
+        messages(USER, {"role": "narrator", "content": "x"}),
+        'message 1 has role "narrator"; the roles are system, developer, user, assistant, model',
+    ),
+    (messages({"role": "user"}), "All non-assistant messages must contain 'content'"),
+    (
+        messages({"role": "assistant"}),
+        "Assistant message must contain either 'content' or 'tool_calls'!",
+    ),
+    (messages({"role": "user", "content": 5}), "Expected 'content' to be a string or an array"),
+    (messages({"role": "user", "content": {}}), "Expected 'content' to be a string or an array"),
+    (messages({"role": "user", "content": [5]}), "unsupported content[].type"),
+    (part("foo"), "unsupported content[].type"),
+    (part("text"), "message 0: a part of type text needs a 'text' that is a string"),
+    (
+        part("image_url", image_url={"url": "https://example.com/a.png"}),
+        "message 0: this server does not fetch images over the network; "
+        "send the bytes as a data: URI",
+    ),
+    (
+        part("image_url", image_url={"url": "data:image/png;base64,AAAA"}),
+        "image input is not supported by this server",
+    ),
+    (part("input_audio", input_audio={}), "audio input is not supported by this server"),
+    (
+        messages({"role": "tool", "content": "x", "tool_call_id": "a"}),
+        "message 0: a tool result is not implemented by this server yet",
+    ),
+    (
+        messages(USER, {"role": "assistant", "tool_calls": [{}]}),
+        "message 1: tool_calls is not implemented by this server yet",
+    ),
+    (
+        messages(USER, *[{"role": "assistant", "content": "yo"}] * 2),
+        "Cannot have 2 or more assistant messages at the end of the list.",
+    ),
+    (
+        messages({"role": "assistant", "content": "yo"}),
+        "a conversation cannot begin with the answer: no message comes before it",
+    ),
+    (chat_body("bad template"), "the template says: this conversation makes no sense"),
+    # types and limits
+    (chat_body("a", stream="x"), "Field 'stream': type must be boolean, but is string"),
+    (chat_body("a", model=5), "Field 'model': type must be string, but is number"),
+    (chat_body("a", max_tokens="5"), "Field 'max_tokens': type must be number, but is string"),
+    (chat_body("a", max_tokens=True), "Field 'max_tokens': type must be number, but is boolean"),
+    (chat_body("a", temperature="x"), "Field 'temperature': type must be number, but is string"),
+    (chat_body("a", top_k=[]), "Field 'top_k': type must be number, but is array"),
+    (chat_body("a", seed={}), "Field 'seed': type must be number, but is object"),
+    (
+        chat_body("a", cache_prompt="no"),
+        "Field 'cache_prompt': type must be boolean, but is string",
+    ),
+    (
+        chat_body("a", stream_options={"include_usage": 1}),
+        "Field 'stream_options.include_usage': type must be boolean, but is number",
+    ),
+    (
+        chat_body("a", max_tokens=-2),
+        "Field 'max_tokens': Value must be between -1 <= value <= 2147483647, but got -2",
+    ),
+    (
+        chat_body("a", n_predict=2**31),
+        "Field 'n_predict': Value must be between -1 <= value <= 2147483647, but got 2147483648",
+    ),
+    (
+        chat_body("a", id_slot=2),
+        "Field 'id_slot': Value must be between -1 <= value <= 1, but got 2",
+    ),
+    (chat_body("a", n=0), "Field 'n': Value must be between 1 <= value <= 2147483647, but got 0"),
+    (
+        chat_body("a", repeat_last_n=-1),
+        "Field 'repeat_last_n': Value must be between 0 <= value <= 2147483647, but got -1",
+    ),
+    (
+        chat_body("a", repeat_penalty=0),
+        "Failed to initialize samplers: penalty_repeat must be finite and greater than 0",
+    ),
+    # what is known and not served
+    (chat_body("a", n=2), "n is 2: this server draws one answer"),
+    (
+        chat_body("a", tools=[{"type": "function"}]),
+        '"tools" is not implemented by this server yet: leave it out or send []',
+    ),
+    (
+        chat_body("a", tool_choice="required"),
+        '"tool_choice" is not implemented by this server yet: leave it out or send "auto"',
+    ),
+    (
+        chat_body("a", response_format={"type": "json_object"}),
+        '"response_format" is not implemented by this server yet',
+    ),
+    (chat_body("a", grammar="root ::= x"), '"grammar" is not implemented by this server yet'),
+    (chat_body("a", logprobs=True), '"logprobs" is not implemented by this server yet'),
+    (chat_body("a", prediction={"type": "content"}), '"prediction" is not implemented'),
+    (
+        chat_body("a", chat_template_kwargs={"enable_thinking": "yes"}),
+        'invalid type for "enable_thinking" (expected boolean, got string)',
+    ),
+    (
+        chat_body("a", chat_template_kwargs={"enable_thinking": True}),
+        '"enable_thinking" is not implemented by this server yet: leave it out or send false',
+    ),
+    (chat_body("a", reasoning_format="zork"), "Unknown reasoning format: zork"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), CASES, ids=[m[-60:] for _, m in CASES])
+def test_a_wrong_request_is_a_400_that_names_what_is_wrong(served, body, message):
+    status, answer = served.post(CHAT, body)
+    assert status == 400
+    error = answer["error"]
+    assert error["message"].startswith(message)
+    assert {k: error[k] for k in error if k != "message"} == {
+        "code": 400,
+        "type": "invalid_request_error",
+        "param": None,
+    }
+    assert served.chat("hello")[0] == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_as_long_as_the_context_is_refused_with_the_counts(served, stream):
+    fits = 256 - 1 - len("<user>say \n<assistant>")
+    assert served.chat("say " + "x" * fits)[0] == 200
+    status, answer = served.chat("say " + "x" * (fits + 1), stream=stream)
+    recorded = RECORDED["too_long"]["error"]
+    assert status == 400
+    assert answer["error"] == {
+        "code": 400,
+        "message": recorded["message"].replace("314", "256"),
+        "type": recorded["type"],
+        "param": None,
+        "n_prompt_tokens": 256,
+        "n_ctx": 256,
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/nope"),
+        ("GET", CHAT),
+        ("PUT", "/v1/completions"),
+        ("POST", "/health"),
+        ("OPTIONS", CHAT),
+        ("GET", "/v1/models/"),
+        ("POST", "/v1/embeddings"),
+    ],
+)
+def test_an_unknown_path_or_method_is_file_not_found(served, method, path):
+    status, headers, body = served.request(method, path, b"{}")
+    assert status == 404
+    assert headers["Content-Type"] == "application/json; charset=utf-8"
+    assert json.loads(body)["error"] == RECORDED["not_found"]["error"] | {"param": None}
+
+
+def test_a_body_over_the_limit_is_a_413_that_names_the_flag(served):
+    status, answer = served.chat("x" * 9000)
+    assert status == 413
+    assert answer["error"]["message"] == (
+        "the request body is larger than 8KiB: "
+        "send less, or start the server with a larger -max-body"
+    )
+    assert answer["error"]["code"] == 413
+
+
+def chunked(served, *chunks):
+    """Send a body in chunks; the status and the body of the answer."""
+    with socket.create_connection((served.host, served.port), PATIENCE) as connection:
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head.encode())
+        for chunk in (*chunks, b""):
+            connection.sendall(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
+        response = b""
+        while b"\r\n\r\n" not in response or not response.rstrip().endswith(b"}"):
+            received = connection.recv(65536)
+            assert received, response
+            response += received
+    head, _, body = response.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)
+
+
+def test_a_chunked_body_is_read_whole(served):
+    body = json.dumps(chat_body("hello")).encode()
+    status, answer = chunked(served, body[:10], body[10:])
+    assert status == 200
+    assert answer["choices"][0]["message"]["content"] == "you said: hello"
+
+
+def test_a_chunked_body_over_the_limit_is_a_413(served):
+    status, answer = chunked(served, *[b" " * 1000] * 9)
+    assert status == 413
+    assert "-max-body" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("text", "said"), [("boom", "RuntimeError: the executor broke"), ("nan please", "inite")]
+)
+def test_a_failing_pass_is_a_500_or_an_error_frame_and_the_server_serves_on(
+    served, text, said, stream
+):
+    if not stream:
+        status, answer = served.chat(text)
+        assert status == 500
+    else:
+        status, _, body = served.request("POST", CHAT, json.dumps(chat_body(text, stream=True)))
+        if status == 200:  # the slot was held before the pass failed
+            assert b"[DONE]" not in body
+            body = body.strip().split(b"\n\n")[-1].removeprefix(b"data: ")
+        answer = json.loads(body)
+    assert said in answer["error"]["message"]
+    assert answer["error"]["type"] == "server_error"
+    assert not any(served.until_idle()["slots"])
+    assert served.chat("hello")[1]["choices"][0]["message"]["content"] == "you said: hello"
