@@ -98,9 +98,9 @@ def types():
 
 
 cdef const golem_linear_isa *_isa(str name) except NULL:
-    cdef const golem_linear_isa *isa = linear_isa(ISAS.index(name))
+    cdef const golem_linear_isa *isa = linear_isa(ISAS.index(name) if name in ISAS else -1)
     if isa == NULL:
-        raise ValueError(f"this processor cannot run {name}; it has {', '.join(isas())}")
+        raise ValueError(f"this processor cannot run {name!r}; it has {', '.join(isas())}")
     return isa
 
 

@@ -135,12 +135,15 @@ INLINE void split_weights(scales *s, __m256i pairs) {
     s->second = _mm256_blend_epi16(pairs, _mm256_srli_epi32(pairs, 16), 0x55);
 }
 
+INLINE __m128i load_pairs(const uint8_t *super, const int h, int i) {
+    return _mm_load_si128((const __m128i *)(super + 64 + 32 * i + 16 * h));
+}
+
 /* Scales of part i of `parts`, for rows 8 h ..; word and odd: for types with sixes. */
 INLINE scales load_scales(const enum type type, const uint8_t *super, const int h, int i,
                           const int parts, __m256i word, const int odd) {
     scales s;
     const uint8_t *d = super + 16 * h;
-    __m128i pair_bytes = _mm_load_si128((const __m128i *)(super + 64 + 32 * i + 16 * h));
     switch (type) {
     case T_Q4_1:
     case T_Q5_1:
@@ -159,7 +162,7 @@ INLINE scales load_scales(const enum type type, const uint8_t *super, const int 
     }
     case T_MXFP4: s.scale = load_powers(super + 16 * i + 8 * h); break;
     case T_Q2_K: {
-        __m256i pairs = _mm256_cvtepu8_epi16(pair_bytes);
+        __m256i pairs = _mm256_cvtepu8_epi16(load_pairs(super, h, i));
         s.scale = load_halves(d);
         s.low = load_halves(d + 32);
         split_weights(&s, _mm256_and_si256(pairs, _mm256_set1_epi16(15)));
@@ -175,7 +178,7 @@ INLINE scales load_scales(const enum type type, const uint8_t *super, const int 
     }
     case T_Q6_K:
         s.scale = load_halves(d);
-        split_weights(&s, _mm256_cvtepi8_epi16(pair_bytes));
+        split_weights(&s, _mm256_cvtepi8_epi16(load_pairs(super, h, i)));
         break;
     default: s.scale = load_halves(d + (2 * i < parts ? 0 : 32));
     }

@@ -68,6 +68,24 @@ def test_repacking_writes_the_whole_group(name):
     assert out.tobytes() == pack(name, rows, width).tobytes()
 
 
+def test_calls_that_would_leave_their_arrays_are_refused():
+    rows = random_rows("Q4_0", 16, 64, np.random.default_rng(0))
+    groups, columns = pack("Q4_0", rows, 64), records(np.ones((2, 64), np.float32))
+    out = np.zeros((1, 2, 16), np.float32)
+    with pytest.raises(ValueError, match="rows hold a multiple of 32, not 65"):
+        linear.group_bytes(2, 65)
+    with pytest.raises(ValueError, match="no kernel for block type 4"):
+        linear.group_bytes(4, 64)
+    with pytest.raises(ValueError, match="take 72 bytes, not 36"):
+        linear.repack(2, rows, 128, groups)
+    with pytest.raises(ValueError, match="cannot run 'mmx'; it has portable"):
+        linear.dot("mmx", 2, groups, 64, columns, 0, 2, out)
+    with pytest.raises(ValueError, match="columns 1 .. 2 of 2"):
+        linear.dot("portable", 2, groups, 64, columns, 1, 2, out)
+    with pytest.raises(ValueError, match="do not fill out"):
+        linear.dot("portable", 2, groups, 64, columns, 0, 1, out)
+
+
 @pytest.mark.parametrize("isa", ISAS)
 class TestQuantise:
     def test_codes_are_the_nearest_of_255_levels(self, isa):
