@@ -1,0 +1,448 @@
+# distutils: sources = golem_core/cpu/pool.c golem_core/cpu/run.c golem_core/cpu/load.c golem_core/cpu/kernels/isa_portable.c golem_core/cpu/kernels/isa_avx2.c golem_core/cpu/kernels/isa_avx512.c golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c
+# distutils: depends = golem_core/cpu/pool.h golem_core/cpu/record.h golem_core/cpu/load.h golem_core/cpu/kernels/attend.h golem_core/cpu/kernels/attend_run.h golem_core/cpu/kernels/attend_tile.h golem_core/cpu/kernels/attend_drawn.h golem_core/cpu/kernels/choose.h golem_core/cpu/kernels/elementwise.h golem_core/cpu/kernels/experts.h golem_core/cpu/kernels/isa_body.h golem_core/cpu/kernels/functions.h golem_core/cpu/kernels/norms.h golem_core/cpu/kernels/products.h golem_core/cpu/kernels/rope.h golem_core/cpu/kernels/simd.h golem_core/cpu/kernels/tables.h golem_core/cpu/kernels/units.h golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/repack.h
+# distutils: include_dirs = golem_core/cpu
+# distutils: libraries = m
+"""The door to C: fills the structs of record.h from Python and runs a pass in one call.
+
+Nothing here checks what it is given; golem_core.cpu.executor does, and holds on to the arrays whose
+addresses are passed.
+"""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uintptr_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from posix.unistd cimport getpid
+
+
+cdef extern from "pool.h" nogil:
+    ctypedef struct golem_pool:
+        pass
+    golem_pool *golem_pool_new(int threads, int spin)
+    int golem_pool_owner(const golem_pool *pool)
+    void golem_pool_free(golem_pool *pool)
+
+
+cdef extern from "kernels/linear.h" nogil:
+    ctypedef struct golem_type:
+        int id
+        size_t (*group_bytes)(int)
+    const golem_type golem_types[]
+    int golem_type_index(int id)
+
+
+cdef extern from "load.h" nogil:
+    ctypedef struct golem_load:
+        const uint8_t *source
+        int64_t row_bytes
+        uint8_t *groups
+        int64_t group_bytes
+        int32_t type, experts, out
+        int32_t width "in"
+        int32_t release
+    void golem_load_all(golem_pool *pool, const golem_load *loads, int count)
+
+
+cdef extern from "record.h" nogil:
+    ctypedef struct atomic_int:
+        pass
+
+    ctypedef struct golem_operand:
+        int32_t slot, rows_before
+        int64_t offset, row, span
+        int32_t step
+
+    ctypedef struct golem_extent:
+        int32_t terms
+        int32_t symbol[4]
+        int32_t factor[4]
+        int32_t add, divide
+
+    ctypedef struct golem_finish:
+        int32_t kind, unary
+        float a, b
+        golem_operand operand
+
+    ctypedef struct golem_matrix:
+        const uint8_t *groups
+        int64_t group_bytes, expert_bytes
+        int32_t type, scales
+        const float *scale
+        const float *bias
+
+    ctypedef struct golem_segment:
+        golem_matrix a, b
+        int32_t width "in"
+        int32_t out, groups, chunk, first_unit, gate, finishes
+        golem_finish finish[4]
+        golem_operand store
+        int32_t quantised
+
+    ctypedef struct golem_ring:
+        uint16_t *k
+        uint16_t *v
+        int32_t heads, capacity, dk, dv, rate
+
+    ctypedef struct golem_table:
+        const uint8_t *rows
+        int64_t row_bytes, count
+        int32_t type
+
+    ctypedef struct golem_record:
+        int32_t kind, flags, chain, extent, spans, width
+        golem_operand ins "in"[6]
+        golem_operand out[3]
+        const golem_segment *segment
+        int32_t segments, units
+        const void *data[3]
+        golem_ring ring
+        float f[6]
+        int32_t i[12]
+
+    ctypedef struct golem_isa:
+        const char *name
+        int64_t (*attend_scratch)(int, int, int, int)
+
+    ctypedef struct golem_pass:
+        char **base
+        const int64_t *extents
+        const int32_t *runs
+        int32_t run_count, columns, drawn
+        const int32_t *slot
+        const int32_t *index
+        const int32_t *run
+        int32_t threads
+        golem_pool *pool
+        atomic_int *next
+        const atomic_int *cancel
+        const golem_isa *isa
+        long long expert_bytes
+
+    const golem_isa golem_isa_portable
+    int golem_run(const golem_record *records, int count, golem_pass *p, char *scratch,
+                  int64_t scratch_bytes, int64_t local_bytes)
+
+
+cdef extern from *:
+    """
+    static int golem_cpu_supports(int set) {
+    #if defined(__x86_64__)
+        __builtin_cpu_init();
+        if (set == 1)
+            return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                   __builtin_cpu_supports("f16c");
+        if (set == 2)
+            return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                   __builtin_cpu_supports("avx512vnni");
+    #endif
+        return set == 0;
+    }
+    static const golem_isa *golem_isa_of(int set) {
+    #if defined(__x86_64__)
+        if (set == 1) return &golem_isa_avx2;
+        if (set == 2) return &golem_isa_avx512;
+    #endif
+        return &golem_isa_portable;
+    }
+    """
+    int golem_cpu_supports(int set) nogil
+    const golem_isa *golem_isa_of(int set) nogil
+
+
+SETS = ("portable", "avx2", "avx512")
+KINDS = {name: number for number, name in enumerate((
+    "copy", "rows", "overlay", "pick", "route", "combine", "rms_norm", "layer_norm", "rope_table",
+    "rope", "store", "quantise", "unary", "gate", "add", "mul", "fma", "clamp", "softcap",
+    "softmax", "top_k", "reduce", "pool", "linear", "experts", "attend"))}
+
+
+def supported():
+    """Names of the instruction sets this processor runs, the best last."""
+    return tuple(name for set, name in enumerate(SETS) if golem_cpu_supports(set))
+
+
+def group_bytes(int type_id, int width):
+    """Bytes of a repacked group of 16 rows of that width."""
+    return golem_types[golem_type_index(type_id)].group_bytes(width)
+
+
+def knows(int type_id):
+    """Whether there are kernels for a block type."""
+    return golem_type_index(type_id) >= 0
+
+
+def attend_scratch(str set, int d, int dv, int share, int rels):
+    """Bytes a worker needs to attend."""
+    return golem_isa_of(SETS.index(set)).attend_scratch(d, dv, share, rels)
+
+
+cdef class Pool:
+    """Threads that run passes. They start here and stop in close()."""
+
+    cdef golem_pool *pool
+    cdef readonly int threads
+
+    def __cinit__(self, int threads, int spin):
+        with nogil:
+            self.pool = golem_pool_new(threads, spin)
+        if self.pool == NULL:
+            raise MemoryError(f"{threads} threads could not be started; -threads sets fewer")
+        self.threads = threads
+
+    cdef golem_pool *checked(self) except NULL:
+        if self.pool == NULL:
+            raise RuntimeError("golem: the executor is closed")
+        if golem_pool_owner(self.pool) != getpid():
+            raise RuntimeError(
+                f"golem: thread pool started in process {golem_pool_owner(self.pool)} used in "
+                f"process {getpid()} (forked after start); start the engine in gunicorn's "
+                "post_worker_init")
+        return self.pool
+
+    def load(self, list jobs):
+        """Repacks (source, row bytes, target, group bytes, type id, experts, out, in, release)."""
+        cdef golem_pool *pool = self.checked()
+        cdef int count = len(jobs), i
+        cdef golem_load *loads = <golem_load *>calloc(max(count, 1), sizeof(golem_load))
+        if loads == NULL:
+            raise MemoryError()
+        for i, job in enumerate(jobs):
+            source, row_bytes, target, size, type_id, experts, out, width, release = job
+            loads[i].source = <const uint8_t *><uintptr_t>source
+            loads[i].row_bytes = row_bytes
+            loads[i].groups = <uint8_t *><uintptr_t>target
+            loads[i].group_bytes = size
+            loads[i].type = golem_type_index(type_id)
+            loads[i].experts = experts
+            loads[i].out = out
+            loads[i].width = width
+            loads[i].release = release
+        with nogil:
+            golem_load_all(pool, loads, count)
+        free(loads)
+
+    def close(self):
+        cdef golem_pool *pool = self.pool
+        self.pool = NULL
+        with nogil:
+            golem_pool_free(pool)
+
+    def __dealloc__(self):
+        golem_pool_free(self.pool)
+
+
+cdef class Code:
+    """A compiled plan: records, segments, tables, extents, and base pointers per arena."""
+
+    cdef golem_record *records
+    cdef golem_segment *segments
+    cdef golem_table *tables
+    cdef golem_extent *extents
+    cdef int64_t *sizes
+    cdef char **bases
+    cdef atomic_int *next
+    cdef int32_t *columns          # slot, index and run of every column
+    cdef int record_count, segment_count, table_count, extent_count, slot_count, most
+    cdef int segments_used, tables_used
+    cdef char *scratch
+    cdef int64_t scratch_bytes, local_bytes
+    cdef const golem_isa *isa
+    cdef Pool pool
+    cdef int64_t symbols[16]
+    cdef readonly double seconds   # inside C, of the last pass
+    cdef readonly long long expert_bytes
+
+    def __cinit__(self, Pool pool, str set, int records, int segments, int tables, int extents,
+                  int slots, int arenas, int columns):
+        self.pool = pool
+        self.isa = golem_isa_of(SETS.index(set))
+        self.record_count = records
+        self.segment_count = segments
+        self.table_count = tables
+        self.extent_count = extents
+        self.slot_count = slots
+        self.most = columns
+        self.records = <golem_record *>calloc(max(records, 1), sizeof(golem_record))
+        self.segments = <golem_segment *>calloc(max(segments, 1), sizeof(golem_segment))
+        self.tables = <golem_table *>calloc(max(tables, 1), sizeof(golem_table))
+        self.extents = <golem_extent *>calloc(max(extents, 1), sizeof(golem_extent))
+        self.sizes = <int64_t *>calloc(max(extents, 1), sizeof(int64_t))
+        self.bases = <char **>calloc(max(slots * arenas, 1), sizeof(char *))
+        self.next = <atomic_int *>calloc(max(records, 1), 64)
+        self.columns = <int32_t *>calloc(3 * max(columns, 1), sizeof(int32_t))
+        if (self.records == NULL or self.segments == NULL or self.tables == NULL
+                or self.extents == NULL or self.sizes == NULL or self.bases == NULL
+                or self.next == NULL or self.columns == NULL):
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self.records)
+        free(self.segments)
+        free(self.tables)
+        free(self.extents)
+        free(self.sizes)
+        free(self.bases)
+        free(self.next)
+        free(self.columns)
+
+    def set_scratch(self, uintptr_t address, int64_t each, int64_t local):
+        """A worker's scratch is ``each`` bytes, the first ``local`` of them for chains."""
+        self.scratch = <char *>address
+        self.scratch_bytes = each
+        self.local_bytes = local
+
+    def set_base(self, int arena, int slot, uintptr_t address):
+        self.bases[arena * self.slot_count + slot] = <char *>address
+
+    def set_extent(self, int number, list terms, int add, int divide):
+        """ceil((sum of factor · symbol + add) / divide); terms: (symbol, factor)."""
+        cdef golem_extent *e = &self.extents[number]
+        e.terms = len(terms)
+        for i, (symbol, factor) in enumerate(terms):
+            e.symbol[i] = symbol
+            e.factor[i] = factor
+        e.add = add
+        e.divide = divide
+
+    cdef void operand(self, golem_operand *to, given) except *:
+        """(slot, offset, row, span, step, extent of rows before) or None."""
+        memset(to, 0, sizeof(golem_operand))
+        to.slot = -1
+        to.rows_before = -1
+        if given is not None:
+            to.slot, to.offset, to.row, to.span, to.step, to.rows_before = given
+
+    cdef void matrix(self, golem_matrix *to, given) except *:
+        """(groups, group bytes, expert bytes, type id, scales, scale, bias) or None."""
+        if given is None:
+            return
+        groups, size, expert, type_id, scales, scale, bias = given
+        to.groups = <const uint8_t *><uintptr_t>groups
+        to.group_bytes = size
+        to.expert_bytes = expert
+        to.type = golem_type_index(type_id)
+        to.scales = scales
+        to.scale = <const float *><uintptr_t>scale
+        to.bias = <const float *><uintptr_t>bias
+
+    def set_record(self, int number, str kind, bint barrier, int chain, int extent, int spans,
+                   int width, list ins, list outs, floats, ints, list data):
+        """data: addresses of constant arrays."""
+        cdef golem_record *r = &self.records[number]
+        cdef int i
+        memset(r, 0, sizeof(golem_record))
+        r.kind = KINDS[kind]
+        r.flags = 1 if barrier else 0
+        r.chain = chain
+        r.extent = extent
+        r.spans = spans
+        r.width = width
+        for i in range(6):
+            self.operand(&r.ins[i], ins[i] if i < len(ins) else None)
+        for i in range(3):
+            self.operand(&r.out[i], outs[i] if i < len(outs) else None)
+        for i in range(len(floats)):
+            r.f[i] = floats[i]
+        for i in range(len(ints)):
+            r.i[i] = ints[i]
+        for i in range(len(data)):
+            r.data[i] = <const void *><uintptr_t>data[i]
+
+    def set_ring(self, int number, uintptr_t k, uintptr_t v, int heads, int capacity, int dk,
+                 int dv, int rate):
+        cdef golem_ring *ring = &self.records[number].ring
+        ring.k = <uint16_t *>k
+        ring.v = <uint16_t *>v
+        ring.heads = heads
+        ring.capacity = capacity
+        ring.dk = dk
+        ring.dv = dv
+        ring.rate = rate
+
+    def set_tables(self, int number, list tables):
+        """(rows, row bytes, rows' count, type id) of each table of a record."""
+        cdef golem_table *t
+        self.records[number].data[0] = &self.tables[self.tables_used]
+        for rows, row_bytes, count, type_id in tables:
+            t = &self.tables[self.tables_used]
+            t.rows = <const uint8_t *><uintptr_t>rows
+            t.row_bytes = row_bytes
+            t.count = count
+            t.type = golem_type_index(type_id)
+            self.tables_used += 1
+
+    def add_segment(self, int number, a, b, int width, int out, int chunk, int first_unit,
+                    int gate, list finishes, store, int quantised):
+        """One product of a record; its segments come one after the other."""
+        cdef golem_segment *s = &self.segments[self.segments_used]
+        cdef golem_record *r = &self.records[number]
+        cdef int i
+        if r.segments == 0:
+            r.segment = s
+        self.segments_used += 1
+        r.segments += 1
+        self.matrix(&s.a, a)
+        self.matrix(&s.b, b)
+        s.width = width
+        s.out = out
+        s.groups = (out + 15) // 16
+        s.chunk = chunk
+        s.first_unit = first_unit
+        s.gate = gate
+        s.quantised = quantised
+        self.operand(&s.store, store)
+        s.finishes = len(finishes)
+        for i, (kind, unary, low, high, operand) in enumerate(finishes):
+            s.finish[i].kind = KINDS[kind]
+            s.finish[i].unary = unary
+            s.finish[i].a = low
+            s.finish[i].b = high
+            self.operand(&s.finish[i].operand, operand)
+        r.units = first_unit + (s.groups + chunk - 1) // chunk
+
+    def run(self, int arena, list symbols, const int32_t[:, ::1] runs):
+        """One pass. symbols: their values. Returns False when it was cancelled."""
+        cdef golem_pool *pool = self.pool.checked()
+        cdef golem_pass p
+        cdef timespec before, after
+        cdef int i, j, stopped
+        cdef int64_t total
+        cdef golem_extent *e
+        for i in range(len(symbols)):
+            self.symbols[i] = symbols[i]
+        for i in range(self.extent_count):
+            e = &self.extents[i]
+            total = e.add
+            for j in range(e.terms):
+                total += e.factor[j] * self.symbols[e.symbol[j]]
+            self.sizes[i] = (total + e.divide - 1) // e.divide
+        memset(&p, 0, sizeof(p))
+        p.base = self.bases + arena * self.slot_count
+        p.extents = self.sizes
+        p.run_count = runs.shape[0]
+        p.runs = &runs[0, 0] if p.run_count else NULL
+        p.slot = self.columns
+        p.index = self.columns + self.most
+        p.run = self.columns + 2 * self.most
+        for i in range(p.run_count):
+            for j in range(runs[i, 2]):
+                self.columns[p.columns] = runs[i, 0]
+                self.columns[self.most + p.columns] = runs[i, 3] + j
+                self.columns[2 * self.most + p.columns] = i
+                p.columns += 1
+            if runs[i, 4] == 0:
+                p.drawn = p.columns
+        p.threads = self.pool.threads
+        p.pool = pool
+        p.next = self.next
+        p.isa = self.isa
+        with nogil:
+            clock_gettime(CLOCK_MONOTONIC, &before)
+            stopped = golem_run(self.records, self.record_count, &p, self.scratch,
+                                self.scratch_bytes, self.local_bytes)
+            clock_gettime(CLOCK_MONOTONIC, &after)
+        self.seconds = (after.tv_sec - before.tv_sec) + 1e-9 * (after.tv_nsec - before.tv_nsec)
+        self.expert_bytes = p.expert_bytes
+        return not stopped

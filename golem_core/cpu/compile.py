@@ -1,0 +1,318 @@
+"""A plan made executable: arranged records with their memory, poured into the structs of C."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from golem_core.cpu import _executor
+from golem_core.cpu.arrange import ALIGN, Arrangement, arrange, lay_out, place_locals
+from golem_core.cpu.lower import UNARY_KINDS, Lowering
+from golem_core.cpu.records import Buffer, FinishCode, Operand, Record, SegmentCode
+from golem_core.cpu.weights import WeightStore
+from golem_core.graph.plan import make_plan
+from golem_core.graph.program import Program
+from golem_core.graph.values import Dim, Extent, Value, extent_at
+from golem_core.graph.weights import Weight
+from golem_core.state import States
+
+SMALL = 16  # a second, tighter arena serves passes whose symbols are at most this
+DTYPES = {"f32": np.float32, "i32": np.int32}
+
+
+class CompiledPlan:
+    """One wanted set of a program, ready to run. Not thread-safe."""
+
+    def __init__(
+        self,
+        program: Program,
+        wanted: Iterable[str],
+        *,
+        pool: _executor.Pool,
+        isa: str,
+        states: States,
+        weights: WeightStore,
+        maxima: Mapping[str, int],
+        fuse: bool = True,
+    ):
+        self.wanted = tuple(wanted)
+        self._symbols = list(program.axes)
+        plan = make_plan(program, self.wanted, fuse=fuse)
+        lowering = Lowering(
+            program,
+            plan,
+            threads=pool.threads,
+            maxima=dict(maxima),
+            fuse=fuse,
+            group_bytes=lambda w: weights[w].group_bytes,
+            attend_scratch=lambda *shape: _executor.attend_scratch(isa, *shape),
+        )
+        self.arrangement = arrange(lowering.records, chains=fuse)
+        if fuse:
+            place_locals(self.arrangement)
+        self._constants = _aligned(lowering.constants.block())
+        self._weights = weights
+        self._states = states
+        self._arrays: list[np.ndarray] = []  # what C holds addresses of
+        buffers = _all_buffers(lowering, self.arrangement)
+        small = {s: min(SMALL, most) for s, most in maxima.items()}
+        inputs = list(lowering.inputs.values())
+        self._arenas = [
+            lay_out(self.arrangement, buffers, inputs, most)
+            for most in ([small] if small == dict(maxima) else [small, dict(maxima)])
+        ]
+        self._memory = _pages(max(a.size for a in self._arenas) + ALIGN)
+        self._pour(pool, isa, program, buffers, maxima)
+        self._bind_views(plan.outputs, lowering, maxima)
+
+    # ---- filling in C
+
+    def _pour(self, pool, isa, program, buffers, maxima):
+        records = [r for chain in self.arrangement.chains for r in chain.records]
+        self._extents: dict[Extent, int] = {}
+        for slot, buffer in enumerate(buffers):
+            buffer.slot = slot + 1  # slot 0: the constants
+        poured = [self._poured(r) for r in records]
+        self.code = code = _executor.Code(
+            pool,
+            isa,
+            len(records),
+            sum(len(r.segments) for r in records),
+            sum(len(r.tables) for r in records),
+            len(self._extents),
+            len(buffers) + 1,
+            len(self._arenas),
+            maxima.get("n", 1),
+        )
+        for extent, number in self._extents.items():
+            dim = extent if isinstance(extent, Dim) else Dim((), extent)
+            terms = [(self._symbols.index(symbol), factor) for symbol, factor in dim.terms]
+            code.set_extent(number, terms, dim.const, dim.divisor)
+        base = self._memory.ctypes.data
+        for number, arena in enumerate(self._arenas):
+            code.set_base(number, 0, self._constants.ctypes.data)
+            for buffer in buffers:
+                if id(buffer) in arena.places:
+                    code.set_base(number, buffer.slot, base + arena.places[id(buffer)])
+        number = 0
+        for chain in self.arrangement.chains:
+            for i, record in enumerate(chain.records):
+                length = 0 if chain.head.whole or i else len(chain.records)
+                barrier = chain.barrier and i == 0
+                self._set_record(code, number, record, barrier, length, poured[number])
+                number += 1
+        each = self.arrangement.local_bytes + max((r.scratch for r in records), default=0)
+        each = -(-(each + ALIGN) // 4096) * 4096
+        self._scratch = _pages(each * pool.threads)
+        code.set_scratch(self._scratch.ctypes.data, each, self.arrangement.local_bytes)
+
+    def _poured(self, record: Record):
+        """Operands as C takes them; numbers every extent on the way."""
+        ints = list(record.ints)
+        for at, extent in record.extents.items():
+            ints += [0] * (at + 1 - len(ints))
+            ints[at] = self._extent(extent)
+        segments = [
+            (self._operand(s.store), [self._finish(f) for f in s.finishes]) for s in record.segments
+        ]
+        return (
+            self._extent(record.rows),
+            [self._operand(o) for o in record.ins],
+            [self._operand(o) for o in record.outs],
+            ints,
+            segments,
+        )
+
+    def _extent(self, extent: Extent) -> int:
+        return self._extents.setdefault(extent, len(self._extents))
+
+    def _operand(self, o: Operand | None):
+        if o is None:
+            return None
+        before = -1 if o.before is None else self._extent(o.before)
+        if o.buffer is None:
+            return (0, o.offset, o.row, o.span, o.step, before)
+        if o.buffer.local is not None:
+            return (-2, o.buffer.local, o.row, o.span, o.step, before)
+        return (o.buffer.slot, o.offset, o.row, o.span, o.step, before)
+
+    def _finish(self, f: FinishCode):
+        unary = 0 if f.unary is None else UNARY_KINDS[f.unary]
+        return f.kind, unary, f.a, f.b, self._operand(f.operand)
+
+    def _set_record(self, code, number, record: Record, barrier, length, poured) -> None:
+        rows, ins, outs, ints, segments = poured
+        code.set_record(
+            number,
+            record.kind,
+            barrier,
+            length,
+            rows,
+            record.spans,
+            record.width,
+            ins,
+            outs,
+            record.floats,
+            ints,
+            [self._kept(array) for array in record.arrays],
+        )
+        if record.ring is not None:
+            ring = self._states.rings[record.ring]
+            code.set_ring(
+                number,
+                ring.k.ctypes.data,
+                ring.v.ctypes.data,
+                ring.declaration.heads,
+                ring.capacity,
+                ring.declaration.k,
+                ring.declaration.v,
+                ring.declaration.rate,
+            )
+        if record.tables:
+            tables = [
+                (w.data.ctypes.data, w.data.strides[0], w.out, w.type.id) for w in record.tables
+            ]
+            self._arrays += [w.data for w in record.tables]
+            code.set_tables(number, tables)
+        for segment, (store, finishes) in zip(record.segments, segments, strict=True):
+            self._add_segment(code, number, segment, store, finishes)
+
+    def _add_segment(self, code, number, segment: SegmentCode, store, finishes) -> None:
+        code.add_segment(
+            number,
+            self._matrix(segment.weight),
+            None if segment.pair is None else self._matrix(segment.pair),
+            segment.weight.width,
+            segment.weight.out,
+            segment.chunk,
+            segment.first_unit,
+            0 if segment.gate is None else UNARY_KINDS[segment.gate],
+            finishes,
+            store,
+            -1 if segment.quantised is None else segment.quantised.slot,
+        )
+
+    def _matrix(self, w: Weight):
+        matrix = self._weights[w]
+        scale = None if w.scale is None else np.atleast_1d(w.scale)
+        return (
+            matrix.address,
+            matrix.group_bytes,
+            matrix.expert_bytes,
+            w.type.id,
+            0 if scale is None else scale.size,
+            0 if scale is None else self._kept(scale),
+            0 if w.bias is None else self._kept(w.bias),
+        )
+
+    def _kept(self, array: np.ndarray) -> int:
+        """The address of an array that stays alive with the plan."""
+        dtype = np.int32 if array.dtype.kind in "iu" else np.float32
+        array = np.ascontiguousarray(array, dtype)
+        self._arrays.append(array)
+        return array.ctypes.data
+
+    # ---- a pass
+
+    def _bind_views(self, outputs: Mapping[str, Value], lowering: Lowering, maxima) -> None:
+        """Arrays over the arenas: where inputs are written to and outputs read from."""
+        self._inputs: list[dict[str, np.ndarray]] = []
+        self._outputs: list[list[tuple[str, np.ndarray, Extent]]] = []
+        values = {v.root.name: v.root for v in lowering.values}
+        for arena in self._arenas:
+            self._inputs.append(
+                {
+                    name: self._view(arena, buffer, values[name])
+                    for name, buffer in lowering.inputs.items()
+                    if id(buffer) in arena.places
+                }
+            )
+            self._outputs.append(
+                [
+                    (name, self._view(arena, lowering.buffer(value), value), value.rows)
+                    for name, value in outputs.items()
+                ]
+            )
+
+    def _view(self, arena, buffer: Buffer, value: Value) -> np.ndarray:
+        rows = extent_at(value.rows, arena.maxima)
+        at = arena.places[id(buffer)] + value.offset * 4
+        flat = self._memory[at : at + buffer.row_bytes * extent_at(buffer.rows, arena.maxima)]
+        strides = tuple(s * 4 for s in value.strides)
+        array = flat.view(DTYPES[value.dtype])
+        return np.lib.stride_tricks.as_strided(array, (rows, *value.inner), strides)
+
+    def run(
+        self, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray], runs: np.ndarray
+    ) -> dict[str, np.ndarray] | None:
+        """One pass over checked inputs. None when it was cancelled."""
+        number = 0 if all(sizes[s] <= self._arenas[0].maxima[s] for s in self._symbols) else -1
+        number %= len(self._arenas)
+        for name, view in self._inputs[number].items():
+            given = arrays[name]
+            view[: len(given)] = given
+        if not self.code.run(number, [sizes[s] for s in self._symbols], runs):
+            return None
+        return {name: view[: extent_at(rows, sizes)] for name, view, rows in self._outputs[number]}
+
+    def describe(self) -> str:
+        """A line a record: barriers, units, what it reads, FLOPs of one column."""
+        lines = [f"wants {', '.join(self.wanted) or 'states only'}"]
+        for chain in self.arrangement.chains:
+            for i, r in enumerate(chain.records):
+                mark = "|" if chain.barrier and i == 0 else " "
+                lines.append(f"{mark}{'' if chain.head.whole or not i else '  '}{self._line(r)}")
+        peak = max(a.size for a in self._arenas)
+        lines.append(
+            f"{self.arrangement.phases - 1} barriers, arena {peak / 2**20:.1f} MiB, scratch "
+            f"{self._scratch.nbytes / 2**20:.1f} MiB"
+        )
+        return "\n".join(lines)
+
+    def _line(self, r: Record) -> str:
+        nbytes = sum(self._weights[w].bytes for w in r.weights)
+        flops = sum(2 * w.out * w.width for w in r.weights)
+        text = f"{r.kind:10} {r.site:28} ({r.rows}, {r.spans}, {r.width})"
+        if r.weights:
+            names = " ".join(
+                w.name + ("*" if s.quantised is not None else "")
+                for s in r.segments
+                for w in (s.weight, s.pair)
+                if w is not None
+            )
+            text += f" {nbytes / 2**20:.2f} MiB {flops / 1e6:.1f} MFLOP {names}"
+        return text
+
+    def weight_bytes(self, sizes: Mapping[str, int]) -> int:
+        """Bytes of weights that the last pass read."""
+        read = sum(
+            self._weights[w].bytes
+            for chain in self.arrangement.chains
+            if chain.head.kind == "linear" and extent_at(chain.head.rows, sizes)
+            for w in chain.head.weights
+        )
+        return read + self.code.expert_bytes
+
+
+def _all_buffers(lowering: Lowering, arrangement: Arrangement) -> list[Buffer]:
+    known = {id(b): b for b in lowering.inputs.values()}
+    for chain in arrangement.chains:
+        for r in chain.records:
+            known.update({id(b): b for b in (*r.read(), *r.written())})
+    for b in lowering.buffers.values():
+        if b.pinned:
+            known[id(b)] = b
+    return list(known.values())
+
+
+def _pages(size: int) -> np.ndarray:
+    """Zeroed bytes on a page boundary."""
+    return np.frombuffer(mmap.mmap(-1, max(size, 1)), np.uint8)
+
+
+def _aligned(block: np.ndarray) -> np.ndarray:
+    pages = _pages(block.nbytes)
+    pages[: block.nbytes] = block
+    return pages

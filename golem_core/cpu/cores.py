@@ -1,0 +1,72 @@
+"""How many threads pay: the physical cores this process may use."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+
+def physical_cores() -> int:
+    """Cores of the affinity mask, siblings of one core counted once, within the cgroup's quota."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    if allowed is None:
+        return os.cpu_count() or 1
+    cores = {_siblings(cpu) for cpu in allowed}
+    return max(1, min(len(cores), math.ceil(quota(Path("/sys/fs/cgroup"), _groups()))))
+
+
+def usable_cpus() -> int:
+    """Logical processors this process may use: with more threads than these, spinning hurts."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _siblings(cpu: int) -> str:
+    path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return str(cpu)
+
+
+def _groups() -> list[str]:
+    try:
+        return Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+
+
+def quota(root: Path, groups: list[str]) -> float:
+    """Processors the control groups grant, infinity where they set no limit.
+
+    root: where the groups are mounted. groups: lines of /proc/self/cgroup.
+    """
+    granted = math.inf
+    for line in groups:
+        _, controllers, path = line.split(":", 2)
+        inner = path.strip("/")
+        if not controllers:
+            for place in (root / inner, root):
+                granted = min(granted, _quota_v2(place / "cpu.max"))
+        elif "cpu" in controllers.split(","):
+            for place in (root / "cpu" / inner, root / "cpu"):
+                granted = min(granted, _quota_v1(place))
+    return granted
+
+
+def _quota_v2(path: Path) -> float:
+    try:
+        limit, period = path.read_text().split()[:2]
+        return math.inf if limit == "max" else int(limit) / int(period)
+    except (OSError, ValueError):
+        return math.inf
+
+
+def _quota_v1(place: Path) -> float:
+    try:
+        limit = int((place / "cpu.cfs_quota_us").read_text())
+        return math.inf if limit <= 0 else limit / int((place / "cpu.cfs_period_us").read_text())
+    except (OSError, ValueError, ZeroDivisionError):
+        return math.inf

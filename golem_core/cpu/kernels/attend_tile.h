@@ -1,0 +1,279 @@
+/* Attention of many columns of one sequence: a tile of columns times the query heads of one key
+ * head, against blocks of 64 keys turned once for the whole tile. */
+#ifndef GOLEM_ATTEND_TILE_H
+#define GOLEM_ATTEND_TILE_H
+
+#include "attend.h"
+
+#if defined(GOLEM_AVX512)
+enum { TILE_ROWS = 6, TILE_VECTORS = 4 };   /* what fits into 32 registers */
+#elif defined(GOLEM_AVX2)
+enum { TILE_ROWS = 3, TILE_VECTORS = 2 };
+#else
+enum { TILE_ROWS = 1, TILE_VECTORS = 1 };
+#endif
+
+/* A tile's columns: as many as make about 64 rows with the heads that share a key head. */
+static inline int tile_columns(int share) {
+    int columns = 64 / share;
+    return columns < 8 ? 8 : columns;
+}
+
+typedef struct {
+    float *keys;                 /* (d, KEYS) */
+    float *values;               /* (KEYS, padded dv) */
+    float *scores;               /* (rows, KEYS) */
+    float *acc;                  /* (rows, padded dv) */
+    float *most, *total;         /* (rows,) */
+    float *far;                  /* (rows, rels): q·rel */
+    const float **query;         /* (rows,) */
+    int64_t *low, *high;         /* (columns,) */
+} tile_scratch;
+
+static int64_t tile_layout(tile_scratch *t, char *base, int d, int dv, int share, int rels) {
+    int64_t columns = tile_columns(share), rows = columns * share, at = 0;
+#define TAKE(member, bytes) (t->member = (void *)(base + at), at += ((int64_t)(bytes) + 63) / 64 * 64)
+    TAKE(keys, d * KEYS * 4);
+    TAKE(values, KEYS * padded(dv) * 4);
+    TAKE(scores, rows * KEYS * 4);
+    TAKE(acc, rows * padded(dv) * 4);
+    TAKE(most, rows * 4);
+    TAKE(total, rows * 4);
+    TAKE(far, rows * rels * 4);
+    TAKE(query, rows * 8);
+    TAKE(low, columns * 8);
+    TAKE(high, columns * 8);
+#undef TAKE
+    return at;
+}
+
+#if defined(GOLEM_AVX512)
+/* sixteen rows of sixteen -> sixteen columns */
+static inline void turn16(const vf *x, vf *y) {
+    __m512 t[16], u[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 2]);
+        __m512d c = _mm512_castps_pd(t[i + 1]), d = _mm512_castps_pd(t[i + 3]);
+        u[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+        u[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+        u[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(c, d));
+        u[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(c, d));
+    }
+    for (int i = 0; i < 4; i++) {
+        __m512 a = _mm512_shuffle_f32x4(u[i], u[4 + i], 0x88);
+        __m512 b = _mm512_shuffle_f32x4(u[i], u[4 + i], 0xdd);
+        __m512 c = _mm512_shuffle_f32x4(u[8 + i], u[12 + i], 0x88);
+        __m512 d = _mm512_shuffle_f32x4(u[8 + i], u[12 + i], 0xdd);
+        y[i] = _mm512_shuffle_f32x4(a, c, 0x88);
+        y[8 + i] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        y[4 + i] = _mm512_shuffle_f32x4(b, d, 0x88);
+        y[12 + i] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+}
+#else
+static inline void turn16(const vf *x, vf *y) {
+    float a[16][16], b[16][16];
+    for (int i = 0; i < 16; i++) vstore(a[i], x[i]);
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++) b[j][i] = a[i][j];
+    for (int i = 0; i < 16; i++) y[i] = vload(b[i]);
+}
+#endif
+
+static inline vf vread_half(const uint16_t *p, int count) {
+    if (count == LANES) return vload_half(p);
+    uint16_t t[LANES] = {0};
+    memcpy(t, p, (size_t)count * 2);
+    return vload_half(t);
+}
+
+/* Sixteen elements of a key or value: from the ring, or from the rows of this pass. */
+static inline vf read_key(const uint16_t *half, const float *row, int i, int count) {
+    return half ? vread_half(half + i, count) : vread(row + i, count);
+}
+
+/* The keys and values of indices low .. high of one block, as f32; the other places hold zeros. */
+static void load_block(const attention *a, const sequence *s, int head, int64_t block, int64_t low,
+                       int64_t high, tile_scratch *t) {
+    const golem_record *r = a->r;
+    const uint16_t *k = NULL, *v = NULL;
+    if (r->i[9]) {
+        k = ring_block(a, r->ring.k, a->d, s->slot, head, block);
+        v = ring_block(a, r->ring.v, a->dv, s->slot, head, block);
+    }
+    int wide = padded(a->dv);
+    for (int j = 0; j < KEYS; j++) {
+        float *to = t->values + j * wide;
+        int64_t index = block + j, row = s->first + index;
+        if (index < low || index > high) {
+            for (int i = 0; i < wide; i += LANES) vstore(to + i, vzero());
+            continue;
+        }
+        const float *line = k ? NULL : unit_at(a->v, &r->in[2], row, head);
+        FOR_LANES(i, a->dv, count)
+            vstore(to + i, read_key(v ? v + (int64_t)j * a->dv : NULL, line, i, count));
+    }
+    for (int j = 0; j < KEYS; j += LANES)
+        FOR_LANES(i, a->d, count) {
+            vf in[LANES], out[LANES];
+            for (int l = 0; l < LANES; l++) {
+                int64_t index = block + j + l;
+                if (index < low || index > high) {
+                    in[l] = vzero();
+                    continue;
+                }
+                const float *line = k ? NULL : unit_at(a->k, &r->in[1], s->first + index, head);
+                in[l] = read_key(k ? k + (int64_t)(j + l) * a->d : NULL, line, i, count);
+            }
+            turn16(in, out);
+            for (int l = 0; l < count; l++) vstore(t->keys + (int64_t)(i + l) * KEYS + j, out[l]);
+        }
+}
+
+/* scores[row][key] = query[row] · key, one lane a key, in order of the elements */
+static inline __attribute__((always_inline)) void score_rows(const tile_scratch *t, int first,
+                                                             const int rows, int d) {
+    for (int v0 = 0; v0 < KEYS / LANES; v0 += TILE_VECTORS) {
+        vf acc[TILE_ROWS][TILE_VECTORS];
+        for (int i = 0; i < rows; i++)
+            for (int v = 0; v < TILE_VECTORS; v++) acc[i][v] = vzero();
+        for (int e = 0; e < d; e++) {
+            const float *key = t->keys + e * KEYS + v0 * LANES;
+            vf k[TILE_VECTORS];
+            for (int v = 0; v < TILE_VECTORS; v++) k[v] = vload(key + v * LANES);
+            for (int i = 0; i < rows; i++) {
+                vf q = vset(t->query[first + i][e]);
+                for (int v = 0; v < TILE_VECTORS; v++) acc[i][v] = vfma(q, k[v], acc[i][v]);
+            }
+        }
+        for (int i = 0; i < rows; i++)
+            for (int v = 0; v < TILE_VECTORS; v++)
+                vstore(t->scores + (first + i) * KEYS + (v0 + v) * LANES, acc[i][v]);
+    }
+}
+
+/* acc[row] += scores[row] times values, in order of the keys from .. to - 1 */
+static inline __attribute__((always_inline)) void add_values(const tile_scratch *t, int first,
+                                                             const int rows, int wide, int from,
+                                                             int to) {
+    int v0 = 0;
+#define ADD_VALUES(VECTORS)                                                                        \
+    for (; v0 + (VECTORS) * LANES <= wide; v0 += (VECTORS) * LANES) {                              \
+        vf acc[TILE_ROWS][VECTORS];                                                                \
+        for (int i = 0; i < rows; i++)                                                             \
+            for (int v = 0; v < (VECTORS); v++)                                                    \
+                acc[i][v] = vload(t->acc + (first + i) * wide + v0 + v * LANES);                   \
+        for (int j = from; j < to; j++) {                                                          \
+            const float *value = t->values + j * wide + v0;                                        \
+            vf x[VECTORS];                                                                         \
+            for (int v = 0; v < (VECTORS); v++) x[v] = vload(value + v * LANES);                   \
+            for (int i = 0; i < rows; i++) {                                                       \
+                vf p = vset(t->scores[(first + i) * KEYS + j]);                                    \
+                for (int v = 0; v < (VECTORS); v++) acc[i][v] = vfma(p, x[v], acc[i][v]);          \
+            }                                                                                      \
+        }                                                                                          \
+        for (int i = 0; i < rows; i++)                                                             \
+            for (int v = 0; v < (VECTORS); v++)                                                    \
+                vstore(t->acc + (first + i) * wide + v0 + v * LANES, acc[i][v]);                   \
+    }
+    ADD_VALUES(TILE_VECTORS)
+    ADD_VALUES(1)
+#undef ADD_VALUES
+}
+
+/* Raw scores of one row -> weights exp(s - most), with the running maximum, sum and result brought
+ * along. low .. high: what the row sees. */
+static void weigh_row(const attention *a, tile_scratch *t, int row, int64_t index, int64_t block,
+                      int64_t low, int64_t high, int wide) {
+    static const float steps[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    float *s = t->scores + row * KEYS;
+    if (low >= block + KEYS || high < block) {
+        for (int j = 0; j < KEYS; j += LANES) vstore(s + j, vzero());
+        return;
+    }
+    if (a->rels)
+        for (int j = 0; j < KEYS; j++) {
+            int64_t far = index - block - j;
+            far = far < 0 ? 0 : far >= a->rels ? a->rels - 1 : far;
+            s[j] += t->far[row * a->rels + far];
+        }
+    vf first = vset((float)(low - block)), last = vset((float)(high - block));
+    vf most = vset(-INFINITY);
+    for (int j = 0; j < KEYS; j += LANES) {
+        vf x = vmul(vload(s + j), vset(a->scale)), at = vadd(vload(steps), vset((float)j));
+        if (a->cap > 0) x = vsoftcap(x, a->cap);
+        x = vless(at, first, vset(-INFINITY), vless(last, at, vset(-INFINITY), x));
+        vstore(s + j, x);
+        most = vmax(most, x);
+    }
+    float top = vmax_lane(most), before = t->most[row];
+    if (top > before || before != before) {
+        if (before != -INFINITY) {
+            float *acc = t->acc + row * wide, factor[LANES];
+            vf by = vexp_negative(vset(before - top));
+            for (int i = 0; i < wide; i += LANES) vstore(acc + i, vmul(vload(acc + i), by));
+            vstore(factor, by);
+            t->total[row] *= factor[0];
+        }
+        t->most[row] = before = top;
+    }
+    vf sum = vzero();
+    for (int j = 0; j < KEYS; j += LANES) {
+        vf p = vexp_negative(vsub(vload(s + j), vset(before)));
+        vstore(s + j, p);
+        sum = vadd(sum, p);
+    }
+    t->total[row] += vsum(sum);
+}
+
+/* Columns from .. from + columns - 1 of a sequence with one key head. */
+static void attend_tile(const attention *a, const sequence *s, int64_t from, int columns, int head) {
+    tile_scratch t;
+    tile_layout(&t, a->w->scratch, a->d, a->dv, a->share, a->rels);
+    int wide = padded(a->dv), rows = columns * a->share;
+    int64_t low = INT64_MAX, high = -1;
+    for (int c = 0; c < columns; c++) {
+        interval(a, s, from + c, &t.low[c], &t.high[c]);
+        if (t.low[c] > t.high[c]) continue;
+        low = t.low[c] < low ? t.low[c] : low;
+        high = t.high[c] > high ? t.high[c] : high;
+    }
+    for (int i = 0; i < rows; i++) {
+        int query = head * a->share + i % a->share;
+        t.query[i] = unit_at(a->q, &a->r->in[0], from + i / a->share, query);
+        t.most[i] = -INFINITY;
+        t.total[i] = 0;
+        for (int e = 0; e < wide; e += LANES) vstore(t.acc + i * wide + e, vzero());
+        for (int far = 0; far < a->rels; far++) {
+            const float *rel = a->rel + ((int64_t)far * a->heads + query) * a->d;
+            vf sum = vzero();
+            FOR_LANES(e, a->d, count)
+                sum = vfma(vread(t.query[i] + e, count), vread(rel + e, count), sum);
+            t.far[i * a->rels + far] = vsum(sum);
+        }
+    }
+    for (int64_t block = low / KEYS * KEYS; block <= high; block += KEYS) {
+        load_block(a, s, head, block, low, high, &t);
+        int i = 0;
+        for (; i + TILE_ROWS <= rows; i += TILE_ROWS) score_rows(&t, i, TILE_ROWS, a->d);
+        for (; i < rows; i++) score_rows(&t, i, 1, a->d);
+        for (i = 0; i < rows; i++) {
+            int c = i / a->share;
+            weigh_row(a, &t, i, s->index + from + c - s->first, block, t.low[c], t.high[c], wide);
+        }
+        int begin = low > block ? (int)(low - block) : 0;
+        int end = high < block + KEYS ? (int)(high - block) + 1 : KEYS;
+        for (i = 0; i + TILE_ROWS <= rows; i += TILE_ROWS)
+            add_values(&t, i, TILE_ROWS, wide, begin, end);
+        for (; i < rows; i++) add_values(&t, i, 1, wide, begin, end);
+    }
+    for (int i = 0; i < rows; i++)
+        store_head(a, t.acc + i * wide, t.total[i], from + i / a->share,
+                   head * a->share + i % a->share);
+}
+
+#endif

@@ -1,0 +1,71 @@
+/* linear_by_expert: every chosen expert's rows are read once, for all the columns that chose it.
+ *
+ * Each worker sorts the pass's (column, choice) pairs by expert for itself; the sort is short and
+ * the same for all. A unit is a chunk of one chosen expert's groups. */
+#ifndef GOLEM_EXPERTS_H
+#define GOLEM_EXPERTS_H
+
+#include "products.h"
+
+/* Column `from` of one activation becomes column `to` of another with n columns. */
+static void gather_codes(const golem_q8 *from, int from_n, golem_q8 *to, int to_n, int blocks) {
+    for (int b = 0; b < blocks; b++) to[(int64_t)b * to_n] = from[(int64_t)b * from_n];
+}
+
+/* in: x (rows of `spread` columns each), its codes, experts (rows, k) i32.
+ * i: k, experts, 1 where every pair has its own column of x, 0 where a row's pairs share one.
+ * scratch: experts + 1 and rows * k ints, then COLUMNS gathered columns, then what multiply needs */
+static void run_experts(const golem_record *r, golem_worker *w) {
+    const golem_segment *s = r->segment;
+    int rows = (int)w->pass->extents[r->extent], k = r->i[0], experts = r->i[1];
+    int pairs = rows * k, columns = r->i[2] ? pairs : rows;
+    const int32_t *chosen = (const int32_t *)base_of(&r->in[2], w);
+    int32_t *start = (int32_t *)w->scratch, *order = start + experts + 1;
+    char *gathered = w->scratch + ((size_t)(experts + 1 + (int64_t)r->i[3] * k) * 4 + 63) / 64 * 64;
+    golem_act act = act_of(r, w, columns);
+
+    memset(start, 0, (size_t)(experts + 1) * 4);
+    for (int p = 0; p < pairs; p++) {
+        int32_t e = chosen[(int64_t)(p / k) * r->in[2].row + (int64_t)(p % k) * r->in[2].step];
+        if (e >= 0 && e < experts) start[e + 1]++;
+    }
+    for (int e = 0; e < experts; e++) start[e + 1] += start[e];
+    for (int p = 0; p < pairs; p++) {
+        int32_t e = chosen[(int64_t)(p / k) * r->in[2].row + (int64_t)(p % k) * r->in[2].step];
+        if (e >= 0 && e < experts) order[start[e]++] = p;
+    }
+    for (int e = experts; e > 0; e--) start[e] = start[e - 1];
+    start[0] = 0;
+
+    char *scratch = w->scratch;
+    w->scratch = gathered + r->i[4];
+    int chunks = r->units, seen = 0, next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
+    for (int e = 0; e < experts; e++) {
+        if (start[e + 1] == start[e]) continue;
+        for (; next < (seen + 1) * chunks; next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed)) {
+            int from = (next - seen * chunks) * s->chunk;
+            int to = from + s->chunk < s->groups ? from + s->chunk : s->groups;
+            int64_t read = (int64_t)(to - from) * s->a.group_bytes;
+            atomic_fetch_add_explicit(&w->pass->expert_bytes, read, memory_order_relaxed);
+            for (int first = start[e]; first < start[e + 1]; first += COLUMNS) {
+                int left = start[e + 1] - first, count = left < COLUMNS ? left : COLUMNS;
+                golem_act part = {.n = count, .x_stride = s->in};
+                for (int c = 0; c < count; c++) {
+                    int column = r->i[2] ? order[first + c] : order[first + c] / k;
+                    if (act.q)
+                        gather_codes(act.q + column, columns, (golem_q8 *)gathered + c, count, s->in / 32);
+                    else
+                        memcpy((float *)gathered + (int64_t)c * s->in, act.x + column * act.x_stride,
+                               (size_t)s->in * 4);
+                }
+                part.q = (const golem_q8 *)gathered;
+                part.x = (const float *)gathered;
+                multiply(s, w, &part, count, from, to, e, order + first);
+            }
+        }
+        seen++;
+    }
+    w->scratch = scratch;
+}
+
+#endif

@@ -1,0 +1,29 @@
+/* Every kernel for one instruction set: included by isa_portable.c, isa_avx2.c, isa_avx512.c with
+ * GOLEM_ISA, GOLEM_ISA_NAME and GOLEM_ISA_LINEAR defined. */
+#include "attend_run.h"
+#include "choose.h"
+#include "elementwise.h"
+#include "experts.h"
+#include "norms.h"
+#include "products.h"
+#include "rope.h"
+#include "tables.h"
+
+const golem_isa GOLEM_ISA = {
+    .name = GOLEM_ISA_NAME,
+    .linear = &GOLEM_ISA_LINEAR,
+    .rows = {
+        [GOLEM_COPY] = rows_copy, [GOLEM_ROWS] = rows_rows, [GOLEM_OVERLAY] = rows_overlay,
+        [GOLEM_PICK] = rows_pick, [GOLEM_ROUTE] = rows_route, [GOLEM_COMBINE] = rows_combine,
+        [GOLEM_RMS_NORM] = rows_rms_norm, [GOLEM_LAYER_NORM] = rows_layer_norm,
+        [GOLEM_ROPE_TABLE] = rows_rope_table, [GOLEM_ROPE] = rows_rope, [GOLEM_STORE] = rows_store,
+        [GOLEM_QUANTISE] = rows_quantise, [GOLEM_UNARY] = rows_unary, [GOLEM_GATE] = rows_gate,
+        [GOLEM_ADD] = rows_add, [GOLEM_MUL] = rows_mul, [GOLEM_FMA] = rows_fma,
+        [GOLEM_CLAMP] = rows_clamp, [GOLEM_SOFTCAP] = rows_softcap, [GOLEM_SOFTMAX] = rows_softmax,
+        [GOLEM_TOP_K] = rows_top_k, [GOLEM_REDUCE] = rows_reduce, [GOLEM_POOL] = rows_pool,
+    },
+    .run = {
+        [GOLEM_LINEAR] = run_linear, [GOLEM_EXPERTS] = run_experts, [GOLEM_ATTEND] = run_attend,
+    },
+    .attend_scratch = attend_scratch,
+};

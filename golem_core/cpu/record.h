@@ -1,0 +1,167 @@
+/* A compiled program as C sees it: a flat array of records over a table of base pointers.
+ *
+ * A record says which kernel runs on which operands. Where an operand lies is base pointer plus
+ * byte offset plus strides; how many rows there are is an extent that each pass evaluates. Nothing
+ * here points into Python.
+ *
+ * Two kinds of records exist. ROW records compute each unit (a row, or a row's head) by itself:
+ * consecutive ones over the same units form a CHAIN, which a worker runs block of units by block
+ * of units without meeting the others. The other records share their work out by themselves.
+ */
+#ifndef GOLEM_RECORD_H
+#define GOLEM_RECORD_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "kernels/linear.h"
+#include "pool.h"
+
+enum {
+    GOLEM_COPY, GOLEM_ROWS, GOLEM_OVERLAY, GOLEM_PICK, GOLEM_ROUTE, GOLEM_COMBINE, GOLEM_RMS_NORM,
+    GOLEM_LAYER_NORM, GOLEM_ROPE_TABLE, GOLEM_ROPE, GOLEM_STORE, GOLEM_QUANTISE, GOLEM_UNARY,
+    GOLEM_GATE, GOLEM_ADD, GOLEM_MUL, GOLEM_FMA, GOLEM_CLAMP, GOLEM_SOFTCAP, GOLEM_SOFTMAX,
+    GOLEM_TOP_K, GOLEM_REDUCE, GOLEM_POOL,
+    GOLEM_LINEAR, GOLEM_EXPERTS, GOLEM_ATTEND, GOLEM_KINDS
+};
+
+enum {
+    GOLEM_SILU, GOLEM_SIGMOID, GOLEM_TANH, GOLEM_RELU, GOLEM_ELU, GOLEM_EXP, GOLEM_SOFTPLUS,
+    GOLEM_GELU_TANH, GOLEM_GELU_ERF, GOLEM_GELU_QUICK
+};
+
+enum { GOLEM_BARRIER = 1 };                      /* all workers meet before the record */
+
+enum { GOLEM_NONE = -1, GOLEM_LOCAL = -2 };      /* operand slots: absent; the worker's own scratch */
+
+/* Element e of span a of row r lies at base[slot] + offset + 4 * (r * row + a * span + e * step)
+ * bytes; a step of 0 repeats one element. A local operand's rows start at the block's first. */
+typedef struct {
+    int32_t slot;
+    int32_t rows_before;   /* extent whose value counts as rows to skip, or GOLEM_NONE */
+    int64_t offset;        /* bytes */
+    int64_t row, span;     /* elements of 4 bytes */
+    int32_t step, pad;
+} golem_operand;
+
+/* ceil((sum of factor[i] * symbol[i] + add) / divide) */
+typedef struct {
+    int32_t terms, symbol[4], factor[4], add, divide;
+} golem_extent;
+
+/* What is done to each element of a product before it is stored. */
+typedef struct {
+    int32_t kind;          /* GOLEM_UNARY, GOLEM_ADD, GOLEM_MUL, GOLEM_CLAMP, GOLEM_SOFTCAP */
+    int32_t unary;
+    float a, b;
+    golem_operand operand; /* of add and mul */
+} golem_finish;
+
+enum { GOLEM_FINISHES = 4 };
+
+typedef struct {
+    const uint8_t *groups;     /* repacked, 64-byte aligned */
+    int64_t group_bytes;
+    int64_t expert_bytes;      /* from one expert's groups to the next's */
+    int32_t type;              /* index into golem_types */
+    int32_t scales;            /* 0, 1 or out */
+    const float *scale, *bias; /* scale (scales,), bias (out,) or NULL */
+} golem_matrix;
+
+/* One product of a record's input, or a pair of them joined by a gate: kind(a x) * (b x). */
+typedef struct {
+    golem_matrix a, b;         /* b.groups is NULL where there is no pair */
+    int32_t in, out;
+    int32_t groups;            /* of 16 rows */
+    int32_t chunk;             /* groups a unit takes */
+    int32_t first_unit;        /* units of the segments before */
+    int32_t gate;              /* GOLEM_SILU .. of a pair */
+    int32_t finishes;
+    golem_finish finish[GOLEM_FINISHES];
+    golem_operand store;       /* f32; slot GOLEM_NONE where only the quantised form is wanted */
+    int32_t quantised;         /* slot of (out / 32, rows) golem_q8, or GOLEM_NONE */
+} golem_segment;
+
+/* A table whose rows are read one by one, in the file's blocks. */
+typedef struct {
+    const uint8_t *rows;
+    int64_t row_bytes, count;
+    int32_t type, pad;
+} golem_table;
+
+/* Keys and values of every slot: f16 (slots, heads, capacity, k) and (..., v). */
+typedef struct {
+    uint16_t *k, *v;
+    int32_t heads, capacity, dk, dv, rate;
+} golem_ring;
+
+typedef struct golem_record {
+    int32_t kind, flags;
+    int32_t chain;             /* records of the chain that starts here, 0 inside of one */
+    int32_t extent;            /* rows: index into the pass's extents */
+    int32_t spans, width;      /* units a row; elements a unit */
+    golem_operand in[6], out[3];
+    const golem_segment *segment;
+    int32_t segments, units;   /* units of all segments */
+    const void *data[3];       /* tables, constants */
+    golem_ring ring;
+    float f[6];
+    int32_t i[12];
+    int64_t scratch;           /* bytes of a worker's scratch this record uses, after the locals */
+} golem_record;
+
+/* One pass: what the records are bound to. */
+typedef struct {
+    char **base;               /* of every slot */
+    const int64_t *extents;
+    const int32_t *runs;       /* (r, 5): slot, first column, count, first index, role */
+    int32_t run_count;
+    int32_t columns, drawn;    /* drawn columns come first */
+    const int32_t *slot, *index, *run;   /* of every column */
+    int32_t threads;
+    golem_pool *pool;
+    atomic_int *next;          /* one counter a record, 64 bytes apart */
+    const atomic_int *cancel;
+    const struct golem_isa *isa;
+    atomic_llong expert_bytes; /* weights read by expert records */
+} golem_pass;
+
+typedef struct {
+    golem_pass *pass;
+    int32_t worker;
+    int64_t first;             /* unit of the chain's block that local operands start at */
+    char *locals;              /* scratch of a chain's own values */
+    char *scratch;             /* scratch of the running record */
+    atomic_int *next;          /* the running record's counter */
+} golem_worker;
+
+typedef void (*golem_rows_fn)(const golem_record *, golem_worker *, int64_t from, int64_t to);
+typedef void (*golem_run_fn)(const golem_record *, golem_worker *);
+
+typedef struct golem_isa {
+    const char *name;
+    const golem_linear_isa *linear;
+    golem_rows_fn rows[GOLEM_KINDS];   /* NULL for records that share out their own work */
+    golem_run_fn run[GOLEM_KINDS];
+    int64_t (*attend_scratch)(int d, int dv, int share, int rels);   /* bytes a worker needs */
+} golem_isa;
+
+extern const golem_isa golem_isa_portable;
+#if defined(__x86_64__)
+extern const golem_isa golem_isa_avx2;
+extern const golem_isa golem_isa_avx512;
+#endif
+
+/* Runs all records on the pass's pool. scratch: threads pieces of scratch_bytes, the first
+ * local_bytes of each for chains. Returns 0, or 1 when the cancel flag was seen at a barrier. */
+int golem_run(const golem_record *records, int count, golem_pass *pass, char *scratch,
+              int64_t scratch_bytes, int64_t local_bytes);
+
+static inline char *golem_base(const golem_operand *o, const golem_worker *w) {
+    if (o->slot == GOLEM_LOCAL) return w->locals + o->offset - w->first * o->span * 4;
+    char *base = w->pass->base[o->slot] + o->offset;
+    if (o->rows_before >= 0) base += w->pass->extents[o->rows_before] * o->row * 4;
+    return base;
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* Walks the records of a pass: every worker runs this loop over all of them. */
+#include "record.h"
+
+enum { BLOCK_UNITS = 16 };   /* units of a chain's block at most: its locals stay in L1 */
+
+typedef struct {
+    const golem_record *records;
+    int count;
+    golem_pass *pass;
+    char *scratch;
+    int64_t scratch_bytes, local_bytes;
+    atomic_int stopped_at;   /* record before which worker 0 saw the cancel flag, or -1 */
+} walk;
+
+/* One block of a chain after the other, taken from the shared counter. */
+static void run_chain(const golem_record *head, golem_worker *w) {
+    const golem_isa *isa = w->pass->isa;
+    int64_t units = w->pass->extents[head->extent] * head->spans;
+    int64_t block = units / (4 * w->pass->threads);
+    if (block > BLOCK_UNITS) block = BLOCK_UNITS;
+    if (block < 1) block = 1;
+    for (;;) {
+        int64_t from = (int64_t)atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed) * block;
+        if (from >= units) return;
+        int64_t to = from + block < units ? from + block : units;
+        w->first = from;
+        for (int i = 0; i < head->chain; i++) isa->rows[head[i].kind](&head[i], w, from, to);
+    }
+}
+
+static void run_worker(void *context, int worker) {
+    walk *all = context;
+    golem_pass *pass = all->pass;
+    char *mine = all->scratch + all->scratch_bytes * worker;
+    golem_worker w = {.pass = pass, .worker = worker, .locals = mine,
+                      .scratch = mine + all->local_bytes};
+    for (int i = 0; i < all->count;) {
+        const golem_record *record = &all->records[i];
+        if (record->flags & GOLEM_BARRIER) {
+            if (worker == 0 && pass->cancel && atomic_load(pass->cancel))
+                atomic_store(&all->stopped_at, i);
+            golem_pool_barrier(pass->pool);
+            if (pass->cancel && atomic_load(&all->stopped_at) == i) return;
+        }
+        w.next = pass->next + (int64_t)i * 16;
+        if (record->chain) {
+            run_chain(record, &w);
+            i += record->chain;
+        } else {
+            pass->isa->run[record->kind](record, &w);
+            i++;
+        }
+    }
+}
+
+int golem_run(const golem_record *records, int count, golem_pass *pass, char *scratch,
+              int64_t scratch_bytes, int64_t local_bytes) {
+    walk all = {records, count, pass, scratch, scratch_bytes, local_bytes, -1};
+    for (int i = 0; i < count; i++)
+        atomic_store_explicit(pass->next + (int64_t)i * 16, 0, memory_order_relaxed);
+    golem_pool_run(pass->pool, run_worker, &all);
+    return atomic_load(&all.stopped_at) >= 0;
+}

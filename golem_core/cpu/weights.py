@@ -1,0 +1,142 @@
+"""Weights in the layout of the kernels: repacked once, at load, whoever multiplies by them.
+
+The repacked matrices lie in one anonymous map, in huge pages where the system grants them. What
+was repacked from a read-only file map is given back to the system at once, so that memory does
+not hold a weight twice; the file's page cache is left alone.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from golem_core.cpu import _executor
+from golem_core.graph.program import Program
+from golem_core.graph.values import ProgramError
+from golem_core.graph.weights import Weight
+
+BATCH = 64 << 20  # bytes repacked between two reports of progress
+ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Where a repacked weight lies. bytes: what reading all of it costs."""
+
+    address: int
+    group_bytes: int
+    expert_bytes: int  # from one expert's groups to the next's
+    bytes: int
+
+
+class WeightStore:
+    """Repacked matrices by the tensors they were made from. One store may serve many programs."""
+
+    def __init__(self):
+        self._matrices: dict[tuple, Matrix] = {}
+        self._kept: list[object] = []  # maps, and the weights whose addresses are keys
+
+    def __getitem__(self, weight: Weight) -> Matrix:
+        return self._matrices[_key(weight)]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(m.bytes for m in self._matrices.values())
+
+    def add(
+        self,
+        program: Program,
+        pool: _executor.Pool,
+        progress: Callable[[float], None] | None = None,
+    ) -> None:
+        """Repacks what the program's products read and the store does not hold yet.
+
+        progress is called with the share done so far, 0 to 1.
+        """
+        wanted: dict[tuple, Weight] = {}
+        for weight in multiplied(program):
+            if not _executor.knows(weight.type.id):
+                raise ProgramError(f"{weight.name}: no kernel multiplies by {weight.type.name}")
+            if _key(weight) not in self._matrices:
+                wanted.setdefault(_key(weight), weight)
+        jobs = self._allocate(wanted)
+        total, done = sum(job[-1] for job in jobs), 0
+        batch, size = [], 0
+        for i, (*job, nbytes) in enumerate(jobs):
+            batch.append(tuple(job))
+            size += nbytes
+            if size >= BATCH or i == len(jobs) - 1:
+                pool.load(batch)
+                done += size
+                if progress is not None:
+                    progress(done / total)
+                batch, size = [], 0
+
+    def _allocate(self, wanted: dict[tuple, Weight]) -> list[tuple]:
+        """Room for every weight; -> what Pool.load takes, and the bytes it makes."""
+        sizes = {key: _sizes(w) for key, w in wanted.items()}
+        total = sum(experts * each for _, experts, each in sizes.values())
+        if not total:
+            return []
+        pages = mmap.mmap(-1, total + ALIGN)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            pages.madvise(mmap.MADV_HUGEPAGE)
+        at = np.frombuffer(pages, np.uint8).ctypes.data
+        self._kept.append(pages)
+        jobs = []
+        for key, w in wanted.items():
+            group, experts, each = sizes[key]
+            self._matrices[key] = Matrix(at, group, each, experts * each)
+            self._kept.append(w)
+            release = int(_on_file_map(w.data))
+            jobs.append(
+                (
+                    w.data.ctypes.data,
+                    w.data.strides[-2],
+                    at,
+                    group,
+                    w.type.id,
+                    experts,
+                    w.out,
+                    w.width,
+                    release,
+                    experts * each,
+                )
+            )
+            at += experts * each
+        return jobs
+
+
+def multiplied(program: Program) -> Iterable[Weight]:
+    """The weights that products of the program read; tables that only give rows stay mapped."""
+    for node in program.nodes:
+        if node.op in ("linear", "linear_by_expert"):
+            yield from node.weights
+
+
+def _key(w: Weight) -> tuple:
+    return w.data.ctypes.data, w.shape, w.type.id, w.data.strides
+
+
+def _sizes(w: Weight) -> tuple[int, int, int]:
+    """Bytes of a group, experts, bytes of an expert."""
+    experts = w.shape[0] if len(w.shape) == 3 else 1
+    if w.data.strides[-1] != 1 or (experts > 1 and w.data.strides[0] != w.out * w.data.strides[1]):
+        raise ProgramError(f"{w.name}: its rows do not lie evenly in the file's map")
+    group = _executor.group_bytes(w.type.id, w.width)
+    return group, experts, group * -(-w.out // 16)
+
+
+def _on_file_map(array: np.ndarray) -> bool:
+    """Whether an array is a view of a read-only memory map of a file."""
+    if array.flags.writeable:
+        return False
+    base = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    return isinstance(base, mmap.mmap)
