@@ -10,6 +10,8 @@ This file only moves settings in and tokens out; what a step does is in chain.h 
 import math
 import secrets
 
+import numpy as np
+
 from libc.stdint cimport int32_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
@@ -133,7 +135,6 @@ cdef class Sampler:
         bint post_sampling=False,
     ):
         cdef Chain *c = &self.chain
-        cdef int32_t token
         self.seed = secrets.randbelow(RANDOM_SEED) if params.seed == RANDOM_SEED else params.seed
         rng_seed(&c.draw_rng, self.seed)
         rng_seed(&c.xtc_rng, self.seed)
@@ -181,8 +182,7 @@ cdef class Sampler:
             c.probs_ids = <int32_t *>_room(c.probs, sizeof(int32_t))
             c.probs_values = <float *>_room(c.probs, sizeof(float))
         if c.penalises or c.dries:
-            for token in prompt:
-                self.accept(token)
+            self._accept_prompt(np.ascontiguousarray(prompt, np.int32))
 
     def __dealloc__(self):
         chain_free(&self.chain)
@@ -222,7 +222,11 @@ cdef class Sampler:
         self.chain.heads.start = &start[0]
         self.chain.heads.tails = &tails[0]
 
-    def accept(self, int32_t token):
+    cdef _accept_prompt(self, const int32_t[::1] prompt):
+        for i in range(prompt.shape[0]):
+            self.accept(prompt[i])
+
+    cpdef accept(self, int32_t token):
         """Counts a token as said. ``sample`` and ``pick_many`` do it for those they draw."""
         if not 0 <= token < self.chain.vocab:
             raise ValueError(f"token {token}: the vocabulary has {self.chain.vocab}")

@@ -295,6 +295,9 @@ class Engine:
         """Lets go of cancelled answers and gives free slots to those that wait, in order."""
         for answer in [a for a in self._active if a.job.cancelled]:
             self._end(answer, "cancelled")
+        for answer in [a for a in self._waiting if a.job.cancelled]:
+            self._waiting.remove(answer)
+            self._end(answer, "cancelled")
         now = self._clock()
         if self._cache_ttl:
             for slot in self._slots:

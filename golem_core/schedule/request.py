@@ -173,6 +173,10 @@ class Job:
         """
         self._cancel(self)
 
+    def abandon(self) -> None:
+        """``cancel`` for finalizers: takes no lock, and is noticed between passes."""
+        self.cancelled = True
+
     # The methods below are the runner's.
 
     def hand(self, steps: list[Step]) -> None:

@@ -21,9 +21,14 @@ class FakeTokenizer:
     n_vocab = V
     suppress = ()
     eog = frozenset([EOG])
+    bos = ord("^")
+    add_bos = True
+
+    def text(self, token):
+        return chr(token)
 
     def encode(self, text, *, add_special=False, parse_special=True):
-        return list(text.encode())
+        return [self.bos] * add_special + list(text.encode())
 
     def piece(self, token, special=False):
         return bytes([token]) if token < 256 else b"<end>" if special else b""
@@ -47,6 +52,15 @@ class FakeStream:
     @property
     def pending(self):
         return bool(self._decoder.getstate()[0])
+
+
+class FakeTemplate:
+    """``^[role:content]…[`` , and the arguments that are not false."""
+
+    def render(self, messages, *, tools=None, add_generation_prompt=True, **arguments):
+        turns = "".join(f"[{m['role']}:{m['content']}]" for m in messages)
+        named = "".join(f"({k}={v})" for k, v in arguments.items() if v)
+        return f"^{named}{turns}" + "[" * add_generation_prompt
 
 
 class FakeFile:
@@ -154,12 +168,18 @@ class FakeModel:
     path: str = "/models/fake.gguf"
     n_vocab: int = V
     eog: frozenset = frozenset([EOG])
+    architecture: str = "hash"
     sampling: dict = field(default_factory=dict)
+    closed: bool = False
 
     def __post_init__(self):
         self.tokenizer = FakeTokenizer()
+        self.template = FakeTemplate()
         self.file = FakeFile()
         self.executor = FakeExecutor(self.slots, self.context, self.window, self.pass_width)
+
+    def close(self):
+        self.closed = True
 
     def answers(self, script):
         """Scripted answers: {prompt text: answer text}; an answer ends with the end token."""

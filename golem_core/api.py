@@ -1,0 +1,237 @@
+"""golem without a server: open a model, draw from it, close it.
+
+``golem_core.open`` gives a Session; ``generate`` and ``chat`` give a Generation, an iterator of
+steps that can be left at any time. Underneath is the same engine that the server uses, so several
+threads may draw from one Session at once (``parallel=``), in shared passes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from golem_core.sample import SamplerParams
+from golem_core.schedule import Engine, Job, Request, Result
+from golem_core.schedule import Step as EngineStep
+
+SETTINGS = tuple(f.name for f in fields(SamplerParams))
+
+
+class CannotEmbed(NotImplementedError):
+    """The model draws text and gives no vectors."""
+
+
+class Step(NamedTuple):
+    """One drawn token."""
+
+    piece: str  # text it released; "" while a character or a possible stop text is incomplete
+    token: int
+    logprob: float | None  # natural logarithm; None unless asked for
+    top: tuple[tuple[int, float], ...]  # best (token, logprob) it competed with; () unless asked
+    count: int  # tokens drawn so far
+    end: bool  # nothing follows
+
+
+class Generation:
+    """An answer being drawn: an iterator of steps, and its result.
+
+    Leaving it early (``close``, the end of a ``with`` block, or dropping the last reference) stops
+    the drawing within a pass.
+    """
+
+    def __init__(self, job: Job):
+        self._job = job
+        self._steps: list[EngineStep] = []
+
+    def __iter__(self) -> Iterator[Step]:
+        return self
+
+    def __next__(self) -> Step:
+        """The next token; waits for it. Raises PassFailed or EngineClosed when drawing failed."""
+        if not self._steps:
+            self._steps = (self._job.steps() or [])[::-1]
+        if not self._steps:
+            raise StopIteration
+        token, text, count, _, probs, end = self._steps.pop()
+        logprob, top = probs if probs is not None else (None, ())
+        return Step(text, token, logprob, top, count, end)
+
+    def __enter__(self) -> Generation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self._job.abandon()
+
+    def close(self) -> None:
+        """Stops drawing. The steps drawn until now may still be read. Idempotent."""
+        self._job.cancel()
+
+    @property
+    def result(self) -> Result:
+        """Text, counts, times and why it ended; waits until it has. Raises as iterating does."""
+        result = self._job.wait()
+        assert result is not None
+        return result
+
+    @property
+    def text(self) -> str:
+        """The whole answer; waits for it."""
+        return self.result.text
+
+
+class Session:
+    """An open model. Close it, or use it in a ``with`` block.
+
+    model: what ``golem_core.model.open_decoder`` returns; closed with the session. The other
+    arguments are Engine's.
+    """
+
+    def __init__(self, model: Any, **engine: Any):
+        self.model = model
+        try:
+            self.engine = Engine(model, **engine)
+            self.engine.start()
+        except BaseException:
+            model.close()
+            raise
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends whatever is being drawn and frees the model. Idempotent."""
+        self.engine.close()
+        self.model.close()
+
+    @property
+    def context(self) -> int:
+        """Positions one conversation may fill, prompt and answer together."""
+        return self.engine.context
+
+    def tokenize(
+        self, text: str, *, add_special: bool = False, parse_special: bool = True
+    ) -> list[int]:
+        """The ids of a text. add_special: with the begin token the model wants.
+
+        parse_special: texts of control tokens become those tokens.
+        """
+        return self.model.tokenizer.encode(
+            text, add_special=add_special, parse_special=parse_special
+        )
+
+    def detokenize(self, tokens: Sequence[int], *, special: bool = False) -> str:
+        """The text of ids. special: control tokens are written out."""
+        return self.model.tokenizer.decode(tokens, special=special)
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        logprobs: int = 0,
+        cache_prompt: bool = True,
+        **sampling: Any,
+    ) -> Generation:
+        """Goes on from a prompt.
+
+        prompt: text, or ids that are used as they are. max_tokens: most tokens drawn, -1 = until
+        the context is full. stop: texts that end the answer and are not part of it. logprobs: best
+        tokens to report with each step. cache_prompt: reuse what an earlier answer left. sampling:
+        SamplerParams' fields, over the file's own settings.
+
+        Raises ParamError, ContextExceeded, QueueFull, EngineClosed; TypeError for a setting that
+        does not exist.
+        """
+        _refuse_unknown(sampling)
+        tokens = self.tokenize(prompt, add_special=True) if isinstance(prompt, str) else prompt
+        params = SamplerParams.resolve(
+            self.model.sampling, sampling, tokenizer=self.model.tokenizer
+        )
+        request = Request(
+            tokens,
+            max_tokens=max_tokens,
+            params=params,
+            stop=[stop] if isinstance(stop, str) else list(stop),
+            cache_prompt=cache_prompt,
+            n_probs=logprobs,
+        )
+        return Generation(self.engine.submit(request))
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template_arguments: Mapping[str, Any] | None = None,
+        **generate: Any,
+    ) -> Generation:
+        """Answers a conversation, written as the model's chat template has it.
+
+        messages: ``{"role": "system" | "user" | "assistant", "content": text}``. tools: offered to
+        the template. template_arguments: further variables, such as ``enable_thinking``, which is
+        False when left out. The rest is ``generate``'s. Raises TemplateError too.
+        """
+        arguments = {"enable_thinking": False, **(template_arguments or {})}
+        text = self.model.template.render(
+            list(messages), tools=tools, add_generation_prompt=True, **arguments
+        )
+        tokenizer = self.model.tokenizer
+        if tokenizer.add_bos and tokenizer.bos is not None:
+            # Many templates write the begin token, which the tokenizer adds.
+            text = text.removeprefix(tokenizer.text(tokenizer.bos))
+        return self.generate(text, **generate)
+
+    def embed(self, texts: str | Sequence[str]) -> Any:
+        """Vectors of texts, where the model gives some. Raises CannotEmbed."""
+        raise CannotEmbed(
+            f"{self.model.name} ({self.model.architecture}) draws text and gives no vectors: open "
+            "an embedding model instead"
+        )
+
+
+def open(
+    path: str | Path,
+    *,
+    context: int = 4096,
+    parallel: int = 1,
+    threads: int | None = None,
+    queue: int = 256,
+    cache_ttl: float = 0.0,
+    default_length: int = 1024,
+    progress: Callable[[float], None] | None = None,
+    **model: Any,
+) -> Session:
+    """Opens a GGUF chat model.
+
+    context: positions kept, cut between ``parallel`` conversations; 0 = as trained. threads: cores
+    to compute on, the physical ones when None. queue: requests that may wait for their turn.
+    cache_ttl: seconds after which an idle conversation is forgotten, 0 = never. default_length:
+    most tokens of an answer that names no ``max_tokens``. progress: called with 0 … 1 while
+    weights are prepared. model: further arguments of ``golem_core.model.open_decoder``.
+
+    Raises ValueError (its text names the file and what is wrong) or OSError.
+    """
+    from golem_core.model import open_decoder
+
+    opened = open_decoder(
+        path, context=context, parallel=parallel, threads=threads, progress=progress, **model
+    )
+    return Session(opened, queue=queue, cache_ttl=cache_ttl, default_length=default_length)
+
+
+def _refuse_unknown(sampling: Mapping[str, Any]) -> None:
+    for name in sampling:
+        if name not in SETTINGS:
+            near = difflib.get_close_matches(name, SETTINGS, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(SETTINGS)}"
+            raise TypeError(f"there is no setting {name!r}{hint}")
