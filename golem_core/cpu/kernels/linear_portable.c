@@ -174,19 +174,28 @@ INLINE float multiply_add(float w, float x, float acc) {
 #endif
 }
 
+enum { COLUMNS = 8 }; /* that share a decoded column of weights */
+
+INLINE void dot_float(const enum type type, const int bytes, const uint8_t *group, int in,
+                      const float *x, ptrdiff_t stride, int columns, float *out) {
+    float acc[COLUMNS][2][GOLEM_GROUP] = {{{0}}}, w[GOLEM_GROUP];
+    for (int k = 0; k < in; k++, group += GOLEM_GROUP * bytes) {
+        for (int r = 0; r < GOLEM_GROUP; r++) w[r] = weight_at(type, group, r);
+        for (int c = 0; c < columns; c++)
+            for (int r = 0; r < GOLEM_GROUP; r++)
+                acc[c][k & 1][r] = multiply_add(w[r], x[c * stride + k], acc[c][k & 1][r]);
+    }
+    for (int c = 0; c < columns; c++)
+        for (int r = 0; r < GOLEM_GROUP; r++)
+            out[GOLEM_GROUP * c + r] = acc[c][0][r] + acc[c][1][r];
+}
+
 #define DOT_FLOAT(NAME, ID, WEIGHTS, BYTES)                                                       \
     static void dot_##NAME(const uint8_t *group, int in, const golem_act *a, int c0, int nc,      \
                            float *out) {                                                          \
-        for (int c = 0; c < nc; c++, out += GOLEM_GROUP) {                                        \
-            const float *x = a->x + (c0 + c) * a->x_stride;                                       \
-            float acc[2][GOLEM_GROUP] = {{0}};                                                    \
-            for (int k = 0; k < in; k++)                                                          \
-                for (int r = 0; r < GOLEM_GROUP; r++)                                             \
-                    acc[k & 1][r] = multiply_add(                                                 \
-                        weight_at(T_##NAME, group + (size_t)k * GOLEM_GROUP * BYTES, r), x[k],    \
-                        acc[k & 1][r]);                                                           \
-            for (int r = 0; r < GOLEM_GROUP; r++) out[r] = acc[0][r] + acc[1][r];                 \
-        }                                                                                         \
+        for (int c = 0; c < nc; c += COLUMNS)                                                     \
+            dot_float(T_##NAME, BYTES, group, in, a->x + (c0 + c) * a->x_stride, a->x_stride,     \
+                      nc - c < COLUMNS ? nc - c : COLUMNS, out + GOLEM_GROUP * c);                \
     }
 GOLEM_FLOAT_TYPES(DOT_FLOAT)
 
