@@ -353,7 +353,13 @@ def _executor(
     from golem_core.cpu import CpuExecutor  # compiled; a checkout that only reads files lacks it
 
     return CpuExecutor(
-        program, slots=slots, context=context, maxima=maxima, threads=threads, progress=progress
+        program,
+        slots=slots,
+        context=context,
+        maxima=maxima,
+        threads=threads,
+        wanted=(("logits",), ()),
+        progress=progress,
     )
 
 

@@ -124,12 +124,11 @@ def _measure(path: Path, arguments: argparse.Namespace) -> list[dict]:
             pass_width=arguments.pass_width,
             executor=arguments.executor,
         )
+        bench = Bench(model, arguments.seed)
         try:
-            used = getattr(model.executor, "threads", threads or 1)
-            bench = Bench(model, used, arguments.seed)
             for case in cases:
-                entry = record(model, used, bench.run(case, arguments.repetitions))
-                entries.append({**entry, "test": case.name})
+                entries.append(record(model, bench.threads, bench.run(case, arguments.repetitions)))
         finally:
+            bench.close()
             model.close()
     return entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
 import numpy as np
 
@@ -44,13 +44,18 @@ class Case:
 
 @dataclass
 class Result:
-    """What a case measured. seconds: of each repeat. outside: microseconds a pass around its C."""
+    """What a case measured.
+
+    seconds: of each repeat. outside: microseconds of a pass that are not in C. read_share: rate of
+    reading weights in the best pass over a plain read. read_spread: how much the plain reads of
+    this case varied; past 0.15 the share says nothing.
+    """
 
     case: Case
     seconds: list[float] = field(default_factory=list)
     outside: float | None = None
-    read_share: float | None = None  # weight bytes / time over a plain read, of the best pass
-    read_spread: float | None = None  # how much the plain reads of this case varied
+    read_share: float | None = None
+    read_spread: float | None = None
 
     @property
     def rates(self) -> list[float]:
@@ -66,44 +71,59 @@ class Result:
         return stdev(self.rates) if len(self.seconds) > 1 else 0.0
 
 
-class Bench:
-    """Runs cases on a loaded model. read: bytes a second of a plain read by as many threads."""
+@dataclass(frozen=True)
+class Pass:
+    """One pass that drew. seconds: by the clock. inside: in C. weight_bytes: read, each once."""
 
-    def __init__(self, model: Model, threads: int, seed: int = 0):
+    seconds: float
+    inside: float
+    weight_bytes: int
+
+    @property
+    def outside(self) -> float:
+        """Seconds of Python around the C."""
+        return self.seconds - self.inside
+
+    @property
+    def read_rate(self) -> float:
+        """Bytes of weights a second."""
+        return self.weight_bytes / self.seconds
+
+
+class Bench:
+    """Runs cases on a loaded model, drawing random tokens as llama-bench does."""
+
+    def __init__(self, model: Model, seed: int = 0):
         self.model = model
-        self.threads = threads
+        self.threads = getattr(model.executor, "threads", 1)
         self._rng = np.random.default_rng(seed)
-        self._reader = PlainRead(threads, model.estimate.weights)
+        self._reader = PlainRead(self.threads, model.estimate.weights)
 
     def run(self, case: Case, repeats: int) -> Result:
-        """The case, once unmeasured and then ``repeats`` times."""
+        """The case, once unmeasured and then ``repeats`` times, plain reads in between."""
         result = Result(case)
-        outside: list[float] = []
+        passes: list[Pass] = []
         reads: list[float] = []
-        best_pass = float("inf")
         for repeat in range(repeats + 1):
             for slot in range(case.batch):
                 self._feed(slot, 0, case.depth)
             if case.n_gen and repeat:
                 reads.append(self._reader.rate())
             started = time.perf_counter()
+            drawn = self._draw(case)
             if case.n_prompt:
-                for slot in range(case.batch):
-                    self._feed(slot, case.depth, case.n_prompt, score=True)
-                took = []
-            else:
-                took = self._draw(case, outside if repeat else [])
-            seconds = time.perf_counter() - started
+                self._feed(0, case.depth, case.n_prompt, score=True)
             if repeat:
-                result.seconds.append(seconds)
-                best_pass = min([best_pass, *took])
-        if outside:
-            result.outside = 1e6 * fmean(outside)
-        if reads:
-            result.read_share = weight_bytes_of_a_pass(self.model, case.batch) / best_pass
-            result.read_share /= max(reads)
+                result.seconds.append(time.perf_counter() - started)
+                passes += drawn
+        if passes and hasattr(self.model.executor, "stats"):
+            result.outside = 1e6 * median(p.outside for p in passes)
+            result.read_share = max(p.read_rate for p in passes) / max(reads)
             result.read_spread = 1.0 - min(reads) / max(reads)
         return result
+
+    def close(self) -> None:
+        self._reader.close()
 
     def _tokens(self, count: int) -> np.ndarray:
         return self._rng.integers(0, self.model.n_vocab, count, dtype=np.int32)
@@ -124,37 +144,23 @@ class Bench:
             )
             index += n
 
-    def _draw(self, case: Case, outside: list[float]) -> list[float]:
-        """Draws n_gen tokens in every conversation. -> seconds of each pass."""
+    def _draw(self, case: Case) -> list[Pass]:
+        """Draws n_gen tokens in every conversation."""
         columns = np.arange(case.batch, dtype=np.int32)
         runs = np.zeros((case.batch, 5), np.int32)
         runs[:, 0] = runs[:, 1] = columns
         runs[:, 2] = 1
         executor, passes = self.model.executor, []
         for step in range(case.n_gen):
+            tokens = self._tokens(case.batch)
             started = time.perf_counter()
             runs[:, 3] = case.depth + step
-            executor.run({"runs": runs, "tokens": self._tokens(case.batch), "outputs": columns})
-            passes.append(time.perf_counter() - started)
-            inside = getattr(executor, "seconds", None)
-            if inside is not None:
-                outside.append(passes[-1] - inside)
+            executor.run({"runs": runs, "tokens": tokens, "outputs": columns})
+            seconds = time.perf_counter() - started
+            stats = getattr(executor, "stats", None)
+            if stats is not None:
+                passes.append(Pass(seconds, stats.seconds, stats.weight_bytes))
         return passes
-
-
-def weight_bytes_of_a_pass(model: Model, batch: int) -> float:
-    """Bytes of weights that drawing ``batch`` columns reads once: of experts only those used."""
-    total = 0.0
-    for weight in {w.data.ctypes.data: w for w in model.program.weights.values()}.values():
-        total += weight.nbytes * _share_read(model, weight.name, weight.shape, batch)
-    return total
-
-
-def _share_read(model: Model, name: str, shape: tuple[int, ...], batch: int) -> float:
-    if len(shape) == 3:  # the expected share of experts that somebody chose
-        return 1.0 - (1.0 - model.decoder.experts_used / shape[0]) ** batch
-    is_table = name == "token_embd.weight" and "output.weight" in model.program.weights
-    return batch / shape[0] if is_table else 1.0
 
 
 class PlainRead:
@@ -165,6 +171,9 @@ class PlainRead:
         self._parts = np.array_split(np.ones(words, np.uint64), threads)
         self._pool = ThreadPoolExecutor(threads)
         self._bytes = words * 8
+
+    def close(self) -> None:
+        self._pool.shutdown()
 
     def rate(self, tries: int = 3) -> float:
         """Bytes a second, the best of a few."""

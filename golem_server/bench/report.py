@@ -15,6 +15,7 @@ from golem_core.model import Model
 from golem_server.bench.measure import Result
 
 FORMATS = ("table", "md", "json")
+STEADY = 0.15  # plain reads that vary by more make their share a guess: "?"
 
 
 def model_type(model: Model) -> str:
@@ -44,6 +45,7 @@ def record(model: Model, threads: int, result: Result) -> dict[str, Any]:
         "n_gen": case.n_gen,
         "n_depth": case.depth,
         "n_conversations": case.batch,
+        "test": case.name,
         "test_time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "avg_ns": round(fmean(nanoseconds)),
         "stddev_ns": round(stdev(nanoseconds)) if len(nanoseconds) > 1 else 0,
@@ -89,7 +91,7 @@ def row(entry: dict[str, Any]) -> tuple[str, ...]:
         str(entry["n_threads"]),
         entry["test"],
         f"{entry['avg_ts']:.2f} ± {entry['stddev_ts']:.2f}",
-        "" if share is None else f"{100 * share:.0f} %",
+        "" if share is None else f"{100 * share:.0f} %" + "?" * (entry["read_spread"] > STEADY),
         "" if outside is None else f"{outside:.0f} µs",
         f"{entry['load_ns'] / 1e9:.2f} s",
     )

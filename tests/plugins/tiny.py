@@ -116,7 +116,13 @@ def decoder(path: Path, **scaling: Any) -> Decoder:
 
 
 def executor(
-    kind: str, model: Decoder, *, slots: int = 1, context: int = 256, pass_width: int = 64, **more
+    kind: str,
+    model: Decoder,
+    *,
+    slots: int = 1,
+    context: int = 256,
+    pass_width: int = 64,
+    threads: int = 2,
 ) -> Any:
     """An executor of the model: "reference" or "cpu"."""
     program = model.program(pass_width, pass_width)
@@ -125,7 +131,7 @@ def executor(
         return ReferenceExecutor(program, slots=slots, context=context, maxima=maxima)
     from golem_core.cpu import CpuExecutor
 
-    return CpuExecutor(program, slots=slots, context=context, maxima=maxima, **more)
+    return CpuExecutor(program, slots=slots, context=context, maxima=maxima, threads=threads)
 
 
 def run(

@@ -32,7 +32,20 @@ def test_json_has_llama_benchs_fields_and_consistent_figures(model, capsys):
         for ns, rate in zip(e["samples_ns"], e["samples_ts"], strict=True):
             assert rate == pytest.approx(tokens / ns * 1e9, rel=1e-3)
         assert e["avg_ts"] == pytest.approx(sum(e["samples_ts"]) / 2)
-        assert (e["read_share"] is None) == (e["n_gen"] == 0)
+        assert e["read_share"] is None  # the reference executor keeps no account of its reads
+
+
+def test_the_cpu_executor_tells_what_share_of_a_plain_read_drawing_reaches(model, capsys):
+    argv = ["-m", model, "-r", "2", "-p", "8", "-n", "3", "-t", "1,2", "-o", "json"]
+    assert main(argv) == 0
+    entries = json.loads(capsys.readouterr().out)
+    assert [(e["test"], e["n_threads"]) for e in entries] == [
+        ("pp8", 1), ("tg3", 1), ("pp8", 2), ("tg3", 2),
+    ]  # fmt: skip
+    for e in entries:
+        drawn = e["n_gen"] > 0
+        assert all((e[key] is not None) == drawn for key in ("read_share", "outside_us"))
+        assert not drawn or (e["read_share"] > 0 and e["outside_us"] > 0)
 
 
 def test_a_table_has_a_line_a_test_and_markdown_its_rules(model, capsys):
