@@ -1,0 +1,5 @@
+"""Text and tokens: the tokenizers of model files, and the templates that write a chat as text."""
+
+from golem_core.text.tokenizer import Detokenizer, Tokenizer, TokenizerError, load_tokenizer
+
+__all__ = ["Detokenizer", "Tokenizer", "TokenizerError", "load_tokenizer"]

@@ -1,0 +1,43 @@
+"""Tokens to text while they are drawn, never half a character."""
+
+from codecs import getincrementaldecoder
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from golem_core.text.tokenizer import Tokenizer
+
+_Decoder = getincrementaldecoder("utf-8")
+
+
+class Detokenizer:
+    """The text of a growing row of tokens.
+
+    A character that is not whole yet is held back. Bytes that can no longer become a character
+    (what follows does not continue them) are U+FFFD at once, as in ``bytes.decode``; a character
+    still not whole at the end is left out, for nobody wants half of one to read. So the pieces of
+    a stream make up `Tokenizer.decode` of all its tokens, wherever it is cut.
+    """
+
+    def __init__(self, tokenizer: "Tokenizer", special: bool = False):
+        self._tokenizer = tokenizer
+        self._special = special
+        self._decoder = _Decoder("replace")
+
+    def push(self, token: int) -> str:
+        """The characters that ``token`` completes; may be empty."""
+        return self._decoder.decode(self._tokenizer.piece(token, self._special))
+
+    def flush(self) -> str:
+        """The end of the text: what is still held is dropped. The stream starts anew."""
+        self._decoder.reset()
+        return ""
+
+    @property
+    def held(self) -> bytes:
+        """The bytes of a character that is not whole yet."""
+        return self._decoder.getstate()[0]
+
+
+def characters(raw: bytes) -> str:
+    """The text of ``raw`` by the rule of `Detokenizer`."""
+    return _Decoder("replace").decode(raw)
