@@ -108,7 +108,7 @@ class Answer:
         ends = token in self._eog
         fresh = "" if ends else self._stream.push(token)
         shown, word = self._stops.push(fresh) if fresh else ("", "")
-        whole = ends or not self._stream.pending
+        whole = ends or not self._stream.held
         if word:
             self._stop_type, self._stopping_word = "word", word
         elif ends:

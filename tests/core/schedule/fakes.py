@@ -8,11 +8,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from golem_core.sample import SamplerParams
 from golem_core.schedule import Request
 from golem_core.state import Ring, States
 
 EOG = 256
 V = 257  # 256 bytes and an end token
+GREEDY = SamplerParams(temperature=0)
+WAIT = 20  # seconds a test waits for what must come at once
+
+
+def ask(text, **fields):
+    """A greedy request, unless ``params`` says otherwise."""
+    return Request(list(text.encode()), **{"params": GREEDY, **fields})
 
 
 class FakeTokenizer:
@@ -50,8 +58,8 @@ class FakeStream:
         return self._decoder.decode(bytes([token]))
 
     @property
-    def pending(self):
-        return bool(self._decoder.getstate()[0])
+    def held(self):
+        return self._decoder.getstate()[0]
 
 
 class FakeTemplate:
@@ -215,10 +223,10 @@ class Gate:
         if not self.closed:
             return
         self._arrived.release()
-        assert self._go.acquire(timeout=20)
+        assert self._go.acquire(timeout=WAIT)
 
     def wait_for_pass(self):
-        assert self._arrived.acquire(timeout=20), "no pass came"
+        assert self._arrived.acquire(timeout=WAIT), "no pass came"
 
     def let_one_go(self):
         self._go.release()
@@ -238,5 +246,5 @@ def together(engine, gate, requests):
     gate.wait_for_pass()
     jobs = [engine.submit(request) for request in requests]
     gate.let_one_go()
-    first.wait(20)
+    first.wait(WAIT)
     return jobs

@@ -13,14 +13,7 @@ from golem_core.schedule import (
     Request,
     State,
 )
-from tests.core.schedule.fakes import EOG, FakeClock, FakeModel, Gate
-
-GREEDY = SamplerParams(temperature=0)
-WAIT = 20  # seconds a test waits for what must come at once
-
-
-def ask(text, **fields):
-    return Request(list(text.encode()), **{"params": GREEDY, **fields})
+from tests.core.schedule.fakes import EOG, WAIT, FakeClock, FakeModel, Gate, ask
 
 
 def answer(engine, text, **fields):

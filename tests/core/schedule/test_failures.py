@@ -3,17 +3,10 @@
 import numpy as np
 import pytest
 
-from golem_core.sample import NonFiniteLogits, SamplerParams
-from golem_core.schedule import Engine, ModelChanged, PassFailed, Request
+from golem_core.sample import NonFiniteLogits
+from golem_core.schedule import Engine, ModelChanged, PassFailed
 from golem_core.schedule.engine import FILE_CHECK
-from tests.core.schedule.fakes import FakeClock, FakeModel, Gate, together
-
-GREEDY = SamplerParams(temperature=0)
-WAIT = 20
-
-
-def ask(text, **fields):
-    return Request(list(text.encode()), **{"params": GREEDY, **fields})
+from tests.core.schedule.fakes import WAIT, FakeClock, FakeModel, Gate, ask, together
 
 
 def explode(seen, logits):

@@ -6,15 +6,8 @@ import threading
 import pytest
 
 from golem_core.sample import SamplerParams
-from golem_core.schedule import Engine, EngineClosed, Request, State
-from tests.core.schedule.fakes import FakeModel, Gate, together
-
-GREEDY = SamplerParams(temperature=0)
-WAIT = 20
-
-
-def ask(text, **fields):
-    return Request(list(text.encode()), **{"params": GREEDY, **fields})
+from golem_core.schedule import Engine, EngineClosed, State
+from tests.core.schedule.fakes import WAIT, FakeModel, Gate, ask, together
 
 
 def endless(**fields):

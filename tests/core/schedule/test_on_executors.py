@@ -1,0 +1,112 @@
+"""The engine on the real executors: batches, rewinds and cached turns of tiny models."""
+
+import contextlib
+
+import numpy as np
+import pytest
+
+from golem_core.model import open_decoder
+from golem_core.sample import SamplerParams
+from golem_core.schedule import Engine, Request
+from tests.core.schedule.fakes import WAIT, Gate, together
+from tests.plugins import tiny
+
+PASS = 48
+
+
+@pytest.fixture(params=["llama", "gemma3"])
+def path(request, tmp_path):
+    return tiny.write(tmp_path / "tiny.gguf", request.param)
+
+
+@contextlib.contextmanager
+def engine(path, executor="cpu", **options):
+    options = {"context": 1024, "parallel": 1, "threads": 2, "pass_width": PASS, **options}
+    model = open_decoder(path, executor=executor, **options)
+    try:
+        with Engine(model) as running:
+            yield running
+    finally:
+        model.close()
+
+
+def prompt(seed, count):
+    return np.random.default_rng(seed).integers(3, 470, count)
+
+
+def drawn(engine, tokens, **fields):
+    params = SamplerParams(seed=1, temperature=1, ignore_eos=True)
+    request = Request(tokens, **{"params": params, "max_tokens": 12, **fields})
+    return engine.submit(request).wait(WAIT)
+
+
+def test_an_answer_is_the_same_alone_and_beside_others(path):
+    prompts = [prompt(i, 20 + 17 * i) for i in range(4)]
+    params = [SamplerParams(seed=i, temperature=1, ignore_eos=True) for i in range(4)]
+    asked = [Request(t, max_tokens=15, params=p) for t, p in zip(prompts, params, strict=True)]
+    with engine(path) as one:
+        alone = [one.submit(request).wait(WAIT).tokens for request in asked]
+    with engine(path, parallel=4, context=4096) as many:
+        run = many.model.executor.run
+        many.model.executor.before = lambda seen: None
+        gate = Gate(many.model.executor)
+
+        def gated(inputs, wanted):
+            many.model.executor.before(inputs)
+            return run(inputs, wanted)
+
+        many.model.executor.run = gated
+        jobs = together(many, gate, asked)
+        gate.open()
+        assert [job.wait(WAIT).tokens for job in jobs] == alone
+        assert many.stats.busy_slots > 2 * many.stats.passes
+
+
+@pytest.mark.parametrize("executor", ["cpu", "reference"])
+def test_the_width_of_a_pass_does_not_change_the_answer(path, executor):
+    answers = []
+    for width in (32, 64):
+        with engine(path, executor, pass_width=width) as running:
+            answers.append(drawn(running, prompt(1, 100), max_tokens=6).tokens)
+    assert answers[0] == answers[1]
+
+
+def test_a_prompt_that_parts_within_what_was_read_gets_what_a_cold_one_gets(path):
+    """Read both times, so every bit is the same; past a window of 16 the ring must rewind."""
+    first, other = prompt(1, 300), prompt(2, 300)
+    with engine(path) as running:
+        for shared in (290, 200, 7, 0):
+            mixed = np.concatenate([first[:shared], other[shared:]])
+            drawn(running, first, max_tokens=1)
+            warm = drawn(running, mixed)
+            cold = drawn(running, mixed, cache_prompt=False)
+            assert warm.tokens == cold.tokens
+            assert warm.cached_tokens <= shared
+            if running.model.window == 0:
+                assert warm.cached_tokens == shared
+
+
+def test_the_next_turn_of_a_conversation_is_fed_only_what_is_new(path):
+    opening, turn = prompt(3, 60), prompt(4, 25)
+    with engine(path, parallel=2, context=2048) as running:
+        first = drawn(running, opening, max_tokens=20)
+        drawn(running, prompt(5, 80), max_tokens=20)  # somebody else's, in the other slot
+        held = [*opening, *first.tokens[:-1]]
+        second = drawn(running, [*held, *turn])
+    assert (second.slot, second.cached_tokens, second.fed_tokens) == (first.slot, 79, 25)
+
+
+def test_a_failed_pass_leaves_nothing_of_itself_in_the_slot(path):
+    tokens = prompt(6, 70)
+    with engine(path) as running:
+        whole = drawn(running, tokens).tokens
+        run = running.model.executor.run
+        running.model.executor.run = lambda inputs, wanted: {
+            "logits": np.full((len(inputs["outputs"]), running.model.n_vocab), np.nan, np.float32)
+        }
+        with pytest.raises(Exception, match="NonFiniteLogits"):
+            drawn(running, tokens)
+        running.model.executor.run = run
+        again = drawn(running, tokens)
+    assert again.tokens == whole
+    assert again.cached_tokens == 0
