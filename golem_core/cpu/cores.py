@@ -13,7 +13,8 @@ def physical_cores() -> int:
     if allowed is None:
         return os.cpu_count() or 1
     cores = {_siblings(cpu) for cpu in allowed}
-    return max(1, min(len(cores), math.ceil(quota(Path("/sys/fs/cgroup"), _groups()))))
+    granted = quota(Path("/sys/fs/cgroup"), _groups())  # may be infinite
+    return max(1, math.ceil(min(len(cores), granted)))
 
 
 def usable_cpus() -> int:
