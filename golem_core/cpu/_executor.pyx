@@ -45,6 +45,8 @@ cdef extern from "load.h" nogil:
 
 
 cdef extern from "record.h" nogil:
+    enum: GOLEM_SPLIT
+
     ctypedef struct atomic_int:
         pass
 
@@ -103,6 +105,7 @@ cdef extern from "record.h" nogil:
     ctypedef struct golem_isa:
         const char *name
         int64_t (*attend_scratch)(int, int, int, int)
+        int64_t (*attend_part_bytes)(int, int)
 
     ctypedef struct golem_pass:
         char **base
@@ -115,6 +118,7 @@ cdef extern from "record.h" nogil:
         int32_t threads
         golem_pool *pool
         atomic_int *next
+        atomic_int *finished
         const atomic_int *cancel
         const golem_isa *isa
         long long expert_bytes
@@ -151,6 +155,7 @@ cdef extern from *:
     const golem_isa *golem_isa_of(int set) nogil
 
 
+SPLIT = GOLEM_SPLIT
 SETS = ("portable", "avx2", "avx512")
 KINDS = {name: number for number, name in enumerate((
     "copy", "rows", "overlay", "pick", "route", "combine", "rms_norm", "layer_norm", "rope_table",
@@ -176,6 +181,11 @@ def knows(int type_id):
 def attend_scratch(str set, int d, int dv, int share, int rels):
     """Bytes a worker needs to attend."""
     return golem_isa_of(SETS.index(set)).attend_scratch(d, dv, share, rels)
+
+
+def attend_part_bytes(str set, int dv, int share):
+    """Bytes of the result of one chunk of keys."""
+    return golem_isa_of(SETS.index(set)).attend_part_bytes(dv, share)
 
 
 cdef class Pool:
@@ -243,6 +253,7 @@ cdef class Code:
     cdef int64_t *sizes
     cdef char **bases
     cdef atomic_int *next
+    cdef atomic_int *finished
     cdef int32_t *columns          # slot, index and run of every column
     cdef int record_count, segment_count, table_count, extent_count, slot_count, most
     cdef int segments_used, tables_used
@@ -271,10 +282,11 @@ cdef class Code:
         self.sizes = <int64_t *>calloc(max(extents, 1), sizeof(int64_t))
         self.bases = <char **>calloc(max(slots * arenas, 1), sizeof(char *))
         self.next = <atomic_int *>calloc(max(records, 1), 64)
+        self.finished = <atomic_int *>calloc(GOLEM_SPLIT * pool.threads, 64)
         self.columns = <int32_t *>calloc(3 * max(columns, 1), sizeof(int32_t))
         if (self.records == NULL or self.segments == NULL or self.tables == NULL
                 or self.extents == NULL or self.sizes == NULL or self.bases == NULL
-                or self.next == NULL or self.columns == NULL):
+                or self.next == NULL or self.finished == NULL or self.columns == NULL):
             raise MemoryError()
 
     def __dealloc__(self):
@@ -285,6 +297,7 @@ cdef class Code:
         free(self.sizes)
         free(self.bases)
         free(self.next)
+        free(self.finished)
         free(self.columns)
 
     def set_scratch(self, uintptr_t address, int64_t each, int64_t local):
@@ -437,6 +450,7 @@ cdef class Code:
         p.threads = self.pool.threads
         p.pool = pool
         p.next = self.next
+        p.finished = self.finished
         p.isa = self.isa
         with nogil:
             clock_gettime(CLOCK_MONOTONIC, &before)

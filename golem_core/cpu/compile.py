@@ -48,6 +48,8 @@ class CompiledPlan:
             fuse=fuse,
             group_bytes=lambda w: weights[w].group_bytes,
             attend_scratch=lambda *shape: _executor.attend_scratch(isa, *shape),
+            attend_part_bytes=lambda *shape: _executor.attend_part_bytes(isa, *shape),
+            states=states,
         )
         self.arrangement = arrange(lowering.records, chains=fuse)
         if fuse:

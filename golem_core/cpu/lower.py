@@ -7,16 +7,19 @@ from collections.abc import Callable
 
 import numpy as np
 
+from golem_core.cpu._executor import SPLIT
 from golem_core.cpu.records import Q8_BYTES, Buffer, FinishCode, Operand, Record, SegmentCode
 from golem_core.graph.plan import Plan, Segment
 from golem_core.graph.program import Node, Program
 from golem_core.graph.values import Const, Dim, Extent, ProgramError, Value, extent_at
 from golem_core.graph.weights import Weight
+from golem_core.state import States
 from golem_core.state.declare import Ring
 
 FLOAT_TYPES = (0, 1, 30)  # F32, F16, BF16: their products take f32 activations
 COLUMNS = 16  # columns a product kernel takes at once, as in products.h
 CHUNK_BYTES = 256 << 10  # weights a unit reads at most: they stay in a core's cache for all columns
+CHUNK = 512  # keys of a chunk, as in attend.h
 STAGED = 64  # groups of a chunk at most where results are quantised in the store
 
 
@@ -58,14 +61,18 @@ class Lowering:
         maxima: dict[str, int],
         fuse: bool,
         group_bytes: Callable[[Weight], int],
+        states: States,
         attend_scratch: Callable[[int, int, int, int], int],
+        attend_part_bytes: Callable[[int, int], int],
     ):
         self.program = program
         self.threads = threads
         self.maxima = maxima
         self.fuse = fuse
         self.group_bytes = group_bytes
+        self.states = states
         self.attend_scratch = attend_scratch
+        self.attend_part_bytes = attend_part_bytes
         self.constants = Constants()
         self.buffers: dict[int, Buffer] = {}
         self.inputs: dict[str, Buffer] = {}
@@ -280,8 +287,8 @@ class Lowering:
         whole = x.rows == x.root.rows and x.width == x.root.width and x.rows_contiguous
         if maker is None or not whole:
             return False
-        if maker.kind == "attend" and maker.ints[3] % 32 == 0 and len(maker.outs) == 1:
-            maker.outs.append(Operand(made))
+        if maker.kind == "attend" and maker.ints[3] % 32 == 0 and maker.outs[1] is None:
+            maker.outs[1] = Operand(made)
         elif maker.kind == "linear" and x.width % 32 == 0:
             (segment,) = (s for s in maker.segments if s.store.buffer is buffer)
             segment.quantised = made
@@ -557,7 +564,7 @@ class Lowering:
                 spans,
                 dv,
                 [*row, *ids],
-                [self.operand(y, spans)],
+                [self.operand(y, spans), None, self._chunks(ring, dv, spans // heads)],
                 (node.attrs["scale"], 0.0 if softcap is None else softcap),
                 (
                     spans,
@@ -579,6 +586,14 @@ class Lowering:
                 whole=True,
             )
         )
+
+    def _chunks(self, ring: str | None, dv: int, share: int) -> Operand | None:
+        """Room for the results of every chunk of keys, where columns are too few for the workers."""
+        if ring is None:
+            return None
+        chunks = self.states.rings[ring].capacity // CHUNK + 2
+        size = SPLIT * self.threads * chunks * self.attend_part_bytes(dv, share)
+        return Operand(Buffer(f"chunks of {ring}", 1, size))
 
     # ---- elementwise and the rest
 
@@ -676,7 +691,7 @@ class Lowering:
             for segment in record.segments:
                 if segment.quantised is not None:
                     segment.store = kept(segment.store)
-            if record.kind == "attend" and len(record.outs) == 2:
+            if record.kind == "attend" and record.outs[1] is not None:
                 record.outs[0] = kept(record.outs[0])
 
 

@@ -32,6 +32,8 @@ enum {
 
 enum { GOLEM_BARRIER = 1 };                      /* all workers meet before the record */
 
+enum { GOLEM_SPLIT = 4 };   /* fewer units than this a worker: attend shares out chunks of keys */
+
 enum { GOLEM_NONE = -1, GOLEM_LOCAL = -2 };      /* operand slots: absent; the worker's own scratch */
 
 /* Element e of span a of row r lies at base[slot] + offset + 4 * (r * row + a * span + e * step)
@@ -121,6 +123,7 @@ typedef struct {
     int32_t threads;
     golem_pool *pool;
     atomic_int *next;          /* one counter a record, 64 bytes apart */
+    atomic_int *finished;      /* GOLEM_SPLIT * threads counters of attend's chunks, likewise */
     const atomic_int *cancel;
     const struct golem_isa *isa;
     atomic_llong expert_bytes; /* weights read by expert records */
@@ -144,6 +147,7 @@ typedef struct golem_isa {
     golem_rows_fn rows[GOLEM_KINDS];   /* NULL for records that share out their own work */
     golem_run_fn run[GOLEM_KINDS];
     int64_t (*attend_scratch)(int d, int dv, int share, int rels);   /* bytes a worker needs */
+    int64_t (*attend_part_bytes)(int dv, int share);                 /* bytes of a chunk's result */
 } golem_isa;
 
 extern const golem_isa golem_isa_portable;

@@ -2,6 +2,7 @@
 #ifndef GOLEM_ATTEND_RUN_H
 #define GOLEM_ATTEND_RUN_H
 
+#include "attend_drawn.h"
 #include "attend_tile.h"
 
 /* The next sequence of the record after number *at; 0 when there is none. */
@@ -26,27 +27,64 @@ static int next_sequence(const attention *a, int *at, sequence *s) {
     return 1;
 }
 
+static inline int64_t take(golem_worker *w) {
+    return atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
+}
+
+/* Drawn runs. Where there are too few columns and key heads for all workers, the chunks of a
+ * column are units of their own. Returns the unit after them. */
+static int64_t run_drawn(const attention *a, int *at, int64_t *unit) {
+    const golem_pass *p = a->w->pass;
+    int64_t size = result_floats(a->share, a->dv), before = 0, place = 0;
+    int64_t rows = p->drawn * (int64_t)a->r->ring.rate;
+    int split = rows * a->kv < GOLEM_SPLIT * p->threads;
+    float *parts = (float *)base_of(&a->r->out[2], a->w);
+    sequence s;
+    while (*at < p->run_count && p->runs[5 * (int64_t)*at + 4] == 0 && next_sequence(a, at, &s))
+        for (int64_t row = s.first; row < s.first + s.count; row++) {
+            int64_t low, high, chunks = 1;
+            interval(a, &s, row, &low, &high);
+            if (split && high >= low) chunks = high / CHUNK - low / CHUNK + 1;
+            for (; *unit < before + chunks * a->kv; *unit = take(a->w)) {
+                int head = (int)((*unit - before) / chunks);
+                int64_t chunk = (*unit - before) % chunks;
+                if (chunks == 1) attend_column(a, &s, row, head);
+                else
+                    attend_part(a, &s, row, head, chunk, chunks, parts + (place + head * chunks) * size,
+                                p->finished + (row * a->kv + head) * 16);
+            }
+            before += chunks * a->kv;
+            place += chunks > 1 ? chunks * a->kv : 0;
+        }
+    return before;
+}
+
 static void run_attend(const golem_record *r, golem_worker *w) {
     attention a = attention_of(r, w);
+    int64_t columns = tile_columns(a.share), unit = take(w), before = 0;
     sequence s;
-    int64_t columns = tile_columns(a.share), before = 0;
-    int64_t unit = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
-    for (int at = 0; next_sequence(&a, &at, &s);) {
+    int at = 0;
+    if (r->i[9] && !a.rels) before = run_drawn(&a, &at, &unit);
+    while (next_sequence(&a, &at, &s)) {
         int64_t units = (s.count + columns - 1) / columns * a.kv;
-        while (unit < before + units) {
-            int64_t tile = (unit - before) / a.kv, first = s.first + tile * columns;
+        for (; unit < before + units; unit = take(w)) {
+            int64_t first = s.first + (unit - before) / a.kv * columns;
             int64_t left = s.first + s.count - first;
             attend_tile(&a, &s, first, (int)(left < columns ? left : columns),
                         (int)((unit - before) % a.kv));
-            unit = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
         }
         before += units;
     }
 }
 
 static int64_t attend_scratch(int d, int dv, int share, int rels) {
-    tile_scratch t;
-    return tile_layout(&t, 0, d, dv, share, rels);
+    tile_scratch tile;
+    drawn_scratch drawn;
+    int64_t a = tile_layout(&tile, 0, d, dv, share, rels), b = drawn_layout(&drawn, 0, d, dv, share);
+    return a > b ? a : b;
 }
+
+/* Bytes of a chunk's result. */
+static int64_t attend_part_bytes(int dv, int share) { return result_floats(share, dv) * 4; }
 
 #endif

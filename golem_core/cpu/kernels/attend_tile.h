@@ -84,13 +84,6 @@ static inline void turn16(const vf *x, vf *y) {
 }
 #endif
 
-static inline vf vread_half(const uint16_t *p, int count) {
-    if (count == LANES) return vload_half(p);
-    uint16_t t[LANES] = {0};
-    memcpy(t, p, (size_t)count * 2);
-    return vload_half(t);
-}
-
 /* Sixteen elements of a key or value: from the ring, or from the rows of this pass. */
 static inline vf read_key(const uint16_t *half, const float *row, int i, int count) {
     return half ? vread_half(half + i, count) : vread(row + i, count);

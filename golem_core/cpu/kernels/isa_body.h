@@ -26,4 +26,5 @@ const golem_isa GOLEM_ISA = {
         [GOLEM_LINEAR] = run_linear, [GOLEM_EXPERTS] = run_experts, [GOLEM_ATTEND] = run_attend,
     },
     .attend_scratch = attend_scratch,
+    .attend_part_bytes = attend_part_bytes,
 };

@@ -1,0 +1,250 @@
+/* Attention of one drawn column: every key and value is read once, as it lies in the ring, for all
+ * the query heads that share it.
+ *
+ * Chunks of 512 keys are computed by themselves and merged in order of their index, whoever
+ * computed them, so a column's bits depend neither on the threads nor on the other columns. */
+#ifndef GOLEM_ATTEND_DRAWN_H
+#define GOLEM_ATTEND_DRAWN_H
+
+#include "attend.h"
+
+/* What a chunk gives for each of the share query heads: its largest score, the sum of its weights
+ * and the weighted sum of its values. */
+typedef struct {
+    float *most, *total;   /* (share,) */
+    float *acc;            /* (share, padded dv) */
+} chunk_result;
+
+static inline int64_t result_floats(int share, int dv) {
+    return 2 * (int64_t)padded(share) + (int64_t)share * padded(dv);
+}
+
+static inline chunk_result result_at(float *base, int share) {
+    return (chunk_result){base, base + padded(share), base + 2 * padded(share)};
+}
+
+typedef struct {
+    float *query;          /* (share, padded d) */
+    float *part;           /* (share, LANES, LANES): a key's products, one lane an element mod 16 */
+    float *scores;         /* (share, CHUNK) */
+    float *result;         /* of the chunk that runs */
+    float *whole;          /* of the chunks so far */
+} drawn_scratch;
+
+static int64_t drawn_layout(drawn_scratch *t, char *base, int d, int dv, int share) {
+    int64_t at = 0;
+#define TAKE(member, floats) (t->member = (float *)(base + at), at += ((int64_t)(floats) * 4 + 63) / 64 * 64)
+    TAKE(query, share * padded(d));
+    TAKE(part, share * LANES * LANES);
+    TAKE(scores, share * CHUNK);
+    TAKE(result, result_floats(share, dv));
+    TAKE(whole, result_floats(share, dv));
+#undef TAKE
+    return at;
+}
+
+/* Lane j of the result is the sum of x[j]. */
+static inline vf vsum16(const float *x) {
+#if defined(GOLEM_AVX512)
+    __m512 t[8], u[4];
+    for (int i = 0; i < 8; i++) {
+        __m512 a = _mm512_loadu_ps(x + 32 * i), b = _mm512_loadu_ps(x + 32 * i + 16);
+        t[i] = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    }
+    for (int i = 0; i < 4; i++) {
+        __m512d a = _mm512_castps_pd(t[2 * i]), b = _mm512_castps_pd(t[2 * i + 1]);
+        u[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),
+                             _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+    }
+    __m512 v = _mm512_add_ps(_mm512_shuffle_f32x4(u[0], u[1], 0x88),
+                             _mm512_shuffle_f32x4(u[0], u[1], 0xdd));
+    __m512 w = _mm512_add_ps(_mm512_shuffle_f32x4(u[2], u[3], 0x88),
+                             _mm512_shuffle_f32x4(u[2], u[3], 0xdd));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(v, w, 0x88), _mm512_shuffle_f32x4(v, w, 0xdd));
+#else
+    float sums[LANES];
+    for (int i = 0; i < LANES; i++) sums[i] = vsum(vload(x + LANES * i));
+    return vload(sums);
+#endif
+}
+
+/* part[head][slot] = the products of one key with each query, not yet summed over lanes */
+static inline __attribute__((always_inline)) void multiply_key(const drawn_scratch *t,
+                                                               const uint16_t *key, int d,
+                                                               const int vectors, int share,
+                                                               int slot) {
+    vf k[vectors];
+    for (int v = 0; v < vectors; v++) {
+        int left = d - v * LANES;
+        k[v] = vread_half(key + v * LANES, left < LANES ? left : LANES);
+    }
+    for (int h = 0; h < share; h++) {
+        const float *q = t->query + h * vectors * LANES;
+        vf sum = vmul(vload(q), k[0]);
+        for (int v = 1; v < vectors; v++) sum = vfma(vload(q + v * LANES), k[v], sum);
+        vstore(t->part + (h * LANES + slot) * LANES, sum);
+    }
+}
+
+/* acc[head] += weights times values from .. to - 1 of one block, for VECTORS * 16 elements */
+static inline __attribute__((always_inline)) void add_block(
+    const uint16_t *value, int width, const float *scores, int from, int to, float *acc, int wide,
+    const int heads, const int vectors, int count) {
+    vf sum[4][4];
+    for (int h = 0; h < heads; h++)
+        for (int v = 0; v < vectors; v++) sum[h][v] = vload(acc + h * wide + v * LANES);
+    for (int j = from; j < to; j++) {
+        vf x[4];
+        for (int v = 0; v < vectors; v++)
+            x[v] = vread_half(value + (int64_t)j * width + v * LANES, v + 1 < vectors ? LANES : count);
+        for (int h = 0; h < heads; h++) {
+            vf p = vset(scores[h * CHUNK + j]);
+            for (int v = 0; v < vectors; v++) sum[h][v] = vfma(p, x[v], sum[h][v]);
+        }
+    }
+    for (int h = 0; h < heads; h++)
+        for (int v = 0; v < vectors; v++) vstore(acc + h * wide + v * LANES, sum[h][v]);
+}
+
+static void add_values_of(const uint16_t *value, int dv, const float *scores, int from, int to,
+                          float *acc, int share) {
+    int wide = padded(dv);
+    for (int h = 0; h < share;) {
+        int heads = share - h < 4 ? share - h : 4, v0 = 0;
+        const float *s = scores + h * CHUNK;
+        float *a = acc + h * wide;
+#define ADD(HEADS, VECTORS, COUNT) \
+    add_block(value + v0, dv, s, from, to, a + v0, wide, HEADS, VECTORS, COUNT)
+        for (; v0 + 4 * LANES <= dv; v0 += 4 * LANES) switch (heads) {
+            case 4: ADD(4, 4, LANES); break;
+            case 3: ADD(3, 4, LANES); break;
+            case 2: ADD(2, 4, LANES); break;
+            default: ADD(1, 4, LANES);
+            }
+        for (; v0 < dv; v0 += LANES)
+            for (int i = 0; i < heads; i++)
+                add_block(value + v0, dv, s + i * CHUNK, from, to, a + i * wide + v0, wide, 1, 1,
+                          dv - v0 < LANES ? dv - v0 : LANES);
+#undef ADD
+        h += heads;
+    }
+}
+
+/* Keys low .. high, all of one chunk, for the query heads of one key head. */
+static void attend_chunk(const attention *a, const drawn_scratch *t, const sequence *s, int head,
+                         int64_t low, int64_t high, chunk_result to) {
+    static const float steps[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    int64_t start = low / CHUNK * CHUNK;
+    int from = (int)(low - start), end = (int)(high - start) + 1, vectors = padded(a->d) / LANES;
+    for (int j = from / LANES * LANES; j < end; j += LANES) {
+        const uint16_t *key = ring_block(a, a->r->ring.k, a->d, s->slot, head, start + j);
+        for (int l = 0; l < LANES; l++) {
+            const uint16_t *line = key + (int64_t)l * a->d;
+            switch (vectors) {
+            case 4: multiply_key(t, line, a->d, 4, a->share, l); break;
+            case 8: multiply_key(t, line, a->d, 8, a->share, l); break;
+            case 16: multiply_key(t, line, a->d, 16, a->share, l); break;
+            default: multiply_key(t, line, a->d, vectors, a->share, l);
+            }
+        }
+        vf at = vadd(vload(steps), vset((float)j));
+        for (int h = 0; h < a->share; h++) {
+            vf x = vmul(vsum16(t->part + h * LANES * LANES), vset(a->scale));
+            if (a->cap > 0) x = vsoftcap(x, a->cap);
+            x = vless(at, vset((float)from), vset(-INFINITY), x);
+            x = vless(vset((float)(end - 1)), at, vset(-INFINITY), x);
+            vstore(t->scores + h * CHUNK + j, x);
+        }
+    }
+    for (int h = 0; h < a->share; h++) {
+        float *score = t->scores + h * CHUNK;
+        vf most = vset(-INFINITY), sum = vzero();
+        for (int j = from / LANES * LANES; j < end; j += LANES) most = vmax(most, vload(score + j));
+        to.most[h] = vmax_lane(most);
+        most = vset(to.most[h]);
+        for (int j = from / LANES * LANES; j < end; j += LANES) {
+            vf p = vexp_negative(vsub(vload(score + j), most));
+            vstore(score + j, p);
+            sum = vadd(sum, p);
+        }
+        to.total[h] = vsum(sum);
+    }
+    memset(to.acc, 0, (size_t)a->share * padded(a->dv) * 4);
+    for (int j = from; j < end;) {
+        int base = j / KEYS * KEYS, stop = base + KEYS < end ? base + KEYS : end;
+        const uint16_t *value = ring_block(a, a->r->ring.v, a->dv, s->slot, head, start + base);
+        add_values_of(value, a->dv, t->scores + base, j - base, stop - base, to.acc, a->share);
+        j = stop;
+    }
+}
+
+/* The chunks so far and the next one, weighed against each other. */
+static void merge_chunk(const attention *a, chunk_result whole, chunk_result next) {
+    int wide = padded(a->dv);
+    for (int h = 0; h < a->share; h++) {
+        float most = whole.most[h] < next.most[h] ? next.most[h] : whole.most[h], f[LANES], g[LANES];
+        vf by = vexp_negative(vset(whole.most[h] - most));
+        vf other = vexp_negative(vset(next.most[h] - most));
+        vstore(f, by);
+        vstore(g, other);
+        whole.total[h] = whole.total[h] * f[0] + next.total[h] * g[0];
+        whole.most[h] = most;
+        for (int i = 0; i < wide; i += LANES) {
+            float *p = whole.acc + h * wide + i;
+            vstore(p, vadd(vmul(vload(p), by), vmul(vload(next.acc + h * wide + i), other)));
+        }
+    }
+}
+
+static drawn_scratch drawn_begin(const attention *a, int64_t row, int head) {
+    drawn_scratch t;
+    drawn_layout(&t, a->w->scratch, a->d, a->dv, a->share);
+    int wide = padded(a->d);
+    for (int h = 0; h < a->share; h++) {
+        const float *q = unit_at(a->q, &a->r->in[0], row, head * a->share + h);
+        FOR_LANES(i, a->d, count) vstore(t.query + h * wide + i, vread(q + i, count));
+    }
+    return t;
+}
+
+static void drawn_end(const attention *a, chunk_result whole, int64_t row, int head) {
+    for (int h = 0; h < a->share; h++)
+        store_head(a, whole.acc + h * padded(a->dv), whole.total[h], row, head * a->share + h);
+}
+
+/* One column with one key head: all of its chunks. */
+static void attend_column(const attention *a, const sequence *s, int64_t row, int head) {
+    drawn_scratch t = drawn_begin(a, row, head);
+    chunk_result next = result_at(t.result, a->share), whole = result_at(t.whole, a->share);
+    int64_t low, high;
+    interval(a, s, row, &low, &high);
+    memset(t.whole, 0, (size_t)result_floats(a->share, a->dv) * 4);
+    for (int64_t at = low; at <= high;) {
+        int64_t stop = (at / CHUNK + 1) * CHUNK - 1;
+        stop = stop < high ? stop : high;
+        attend_chunk(a, &t, s, head, at, stop, at == low ? whole : next);
+        if (at != low) merge_chunk(a, whole, next);
+        at = stop + 1;
+    }
+    drawn_end(a, whole, row, head);
+}
+
+/* Chunk number `chunk` of a column with one key head. parts holds the results of all its chunks;
+ * who finishes the last of them merges them all. */
+static void attend_part(const attention *a, const sequence *s, int64_t row, int head, int64_t chunk,
+                        int64_t chunks, float *parts, atomic_int *finished) {
+    drawn_scratch t = drawn_begin(a, row, head);
+    int64_t low, high, size = result_floats(a->share, a->dv);
+    interval(a, s, row, &low, &high);
+    int64_t first = (low / CHUNK + chunk) * CHUNK, last = first + CHUNK - 1;
+    attend_chunk(a, &t, s, head, first < low ? low : first, last < high ? last : high,
+                 result_at(parts + chunk * size, a->share));
+    if (atomic_fetch_add(finished, 1) + 1 < chunks) return;
+    atomic_store(finished, 0);
+    chunk_result whole = result_at(parts, a->share);
+    for (int64_t i = 1; i < chunks; i++)
+        merge_chunk(a, whole, result_at(parts + i * size, a->share));
+    drawn_end(a, whole, row, head);
+}
+
+#endif
