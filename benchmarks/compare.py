@@ -42,7 +42,8 @@ def bench_flags(tests: list[str]) -> Iterator[list]:
         kind, count, depth = match.groups()
         by_depth[depth or "0"][kind == "tg"].append(count)
     for depth, (prompts, draws) in by_depth.items():
-        yield ["-p", ",".join(prompts) or "0", "-n", ",".join(draws) or "0", "-d", depth]
+        flags = ["-p", ",".join(prompts) or "0", "-n", ",".join(draws) or "0"]
+        yield flags if depth == "0" else [*flags, "-d", depth]
 
 
 def bench_rounds(programs, model: Path, tests: list[str], args) -> Samples:

