@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from golem_core.formats.errors import FormatError
 from golem_core.formats.gguf import GGUF
@@ -23,10 +23,8 @@ from golem_core.model.rope import KINDS
 from golem_core.plugins import UnknownArchitecture, load_plugins
 from golem_core.reference import ReferenceExecutor
 from golem_core.state.declare import Ring
-
-if TYPE_CHECKING:
-    from golem_core.text.template import ChatTemplate
-    from golem_core.text.tokenizer import Tokenizer
+from golem_core.text.template import ChatTemplate, TemplateError
+from golem_core.text.tokenizer import Tokenizer, TokenizerError, load_tokenizer
 
 PASS_WIDTH = 512
 SCORED = 64  # rows a pass can score at least; a run that wants more is fed in pieces
@@ -167,7 +165,7 @@ def open_decoder(
         limit: bytes the model may take; None = the machine's or the control group's.
 
     Raises:
-        ModelError, FormatError, TokenizerError, TemplateError: one line each (all ValueError).
+        ModelError, FormatError: one line each (both ValueError).
         OSError: the file cannot be read.
     """
     started = time.perf_counter()
@@ -182,6 +180,7 @@ def open_decoder(
         program = _program(decoder, width, parallel)
         needs = estimate_program(program, slots=parallel, context=slot, pass_width=width)
         _check_memory(decoder, needs, memory_limit() if limit is None else limit, slot, parallel)
+        _warn_of_context(decoder, slot)
         tokenizer = _tokenizer(decoder)
         template, source = _template(decoder, tokenizer, builtin_template)
         made = _executor(executor, program, parallel, slot, width, threads, progress)
@@ -236,16 +235,20 @@ def slot_context(decoder: Decoder, context: int, parallel: int) -> int:
             f"a context of {positions} cut into {parallel} slots leaves no position each; "
             "raise -context or lower -parallel"
         )
-    if slot > decoder.context_length and decoder.scaling.kind == "none":
+    return slot
+
+
+def _warn_of_context(decoder: Decoder, slot: int) -> None:
+    trained = decoder.context_length
+    if slot > trained and decoder.scaling.kind == "none":
         log.warning(
             "%s: slots of %d positions, and the model was trained on %d: answers past that get "
             "worse; lower -context, or stretch it with -rope-scaling yarn -rope-scale %g",
             decoder.hyper.file,
             slot,
-            decoder.context_length,
-            -(-slot // decoder.context_length),
+            trained,
+            -(-slot // trained),
         )
-    return slot
 
 
 def _scaling(kind, factor, base, original) -> dict[str, Any]:
@@ -314,9 +317,10 @@ def _check_memory(decoder: Decoder, needs: Estimate, limit: int, slot: int, para
 
 
 def _tokenizer(decoder: Decoder) -> Tokenizer:
-    from golem_core.text.tokenizer import load_tokenizer
-
-    tokenizer = load_tokenizer(decoder.file.metadata)
+    try:
+        tokenizer = load_tokenizer(decoder.file.metadata)
+    except TokenizerError as error:
+        raise ModelError(f"{decoder.hyper.file}: {error}") from error
     if tokenizer.n_vocab != decoder.vocabulary:
         raise ModelError(
             f"{decoder.hyper.file}: the vocabulary has {tokenizer.n_vocab} tokens and "
@@ -326,15 +330,19 @@ def _tokenizer(decoder: Decoder) -> Tokenizer:
 
 
 def _template(decoder: Decoder, tokenizer: Tokenizer, builtin: bool) -> tuple[ChatTemplate, str]:
-    from golem_core.text.template import ChatTemplate
-
     own = decoder.hyper.text(".tokenizer.chat_template", "")
     source = decoder.fallback_template() if builtin or not own else own
 
     def text(id: int | None) -> str:
         return "" if id is None else tokenizer.text(id)
 
-    template = ChatTemplate(source, bos_token=text(tokenizer.bos), eos_token=text(tokenizer.eos))
+    try:
+        bos, eos = text(tokenizer.bos), text(tokenizer.eos)
+        template = ChatTemplate(source, bos_token=bos, eos_token=eos)
+    except TemplateError as error:
+        raise ModelError(
+            f"{decoder.hyper.file}: {error}; -builtin-template renders with golem's own"
+        ) from error
     return template, "builtin" if builtin or not own else "file"
 
 

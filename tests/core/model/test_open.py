@@ -170,6 +170,15 @@ def test_a_vocabulary_of_another_size_than_the_embedding_is_refused(llama, tmp_p
     assert "479 tokens" in text and "480 rows" in text
 
 
+def test_a_vocabulary_or_template_nobody_can_read_is_refused_with_the_file(llama, tmp_path):
+    text = refusal(tiny.rewrite(llama, tmp_path / "m.gguf", {"tokenizer.ggml.model": "rwkv"}))
+    assert "m.gguf: " in text and "'rwkv'" in text
+    keys = {"tokenizer.chat_template": "{% for %}"}
+    text = refusal(tiny.rewrite(llama, tmp_path / "n.gguf", keys))
+    assert "n.gguf: the chat template" in text and "line 1" in text
+    assert "-builtin-template" in text
+
+
 def test_a_tensor_nobody_uses_is_told_at_debug_level(llama, tmp_path, caplog):
     path = tiny.rewrite(llama, tmp_path / "m.gguf", tensors={"blk.0.extra.weight": np.ones(4)})
     with caplog.at_level(logging.DEBUG, "golem.model"):
