@@ -11,7 +11,7 @@ addresses are passed.
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uintptr_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport getpid
 
@@ -53,7 +53,7 @@ cdef extern from "record.h" nogil:
     ctypedef struct golem_operand:
         int32_t slot, rows_before
         int64_t offset, row, span
-        int32_t step
+        int32_t step, replica
 
     ctypedef struct golem_extent:
         int32_t terms
@@ -188,6 +188,38 @@ def attend_part_bytes(str set, int dv, int share):
     return golem_isa_of(SETS.index(set)).attend_part_bytes(dv, share)
 
 
+def decoder_sizes(const int32_t[:, ::1] runs, const int32_t[::1] tokens, const int32_t[::1] outputs,
+                  int slots, int context, int vocabulary, int most_columns, int most_outputs):
+    """(n, m) of a decoder's pass, or None where golem_core.graph.binding would refuse it."""
+    cdef Py_ssize_t i, j, n = tokens.shape[0], m = outputs.shape[0]
+    cdef int64_t first = 0, role = 0
+    if runs.shape[1] != 5 or runs.shape[0] == 0 or runs.shape[0] > slots:
+        return None
+    if n > most_columns or m > most_outputs:
+        return None
+    for i in range(runs.shape[0]):
+        if runs[i, 0] < 0 or runs[i, 0] >= slots or runs[i, 1] != first or runs[i, 2] < 1:
+            return None
+        if runs[i, 3] < 0 or <int64_t>runs[i, 3] + runs[i, 2] > context:
+            return None
+        if runs[i, 4] < role or runs[i, 4] > 1:
+            return None
+        for j in range(i):
+            if runs[j, 0] == runs[i, 0]:
+                return None
+        role = runs[i, 4]
+        first += runs[i, 2]
+    if first != n:
+        return None
+    for i in range(n):
+        if tokens[i] < 0 or tokens[i] >= vocabulary:
+            return None
+    for i in range(m):
+        if outputs[i] < 0 or outputs[i] >= n:
+            return None
+    return n, m
+
+
 cdef class Pool:
     """Threads that run passes. They start here and stop in close()."""
 
@@ -262,6 +294,9 @@ cdef class Code:
     cdef const golem_isa *isa
     cdef Pool pool
     cdef int64_t symbols[16]
+    cdef int32_t *index_copy[4]
+    cdef int index_arena[4]
+    cdef int index_count
     cdef readonly double seconds   # inside C, of the last pass
     cdef readonly long long expert_bytes
 
@@ -309,6 +344,14 @@ cdef class Code:
     def set_base(self, int arena, int slot, uintptr_t address):
         self.bases[arena * self.slot_count + slot] = <char *>address
 
+    def copy_index(self, int arena, uintptr_t address):
+        """Has every pass write the columns' indices there when it runs in that arena."""
+        if self.index_count == 4:
+            raise ValueError("a pass copies the index to four places at most")
+        self.index_arena[self.index_count] = arena
+        self.index_copy[self.index_count] = <int32_t *>address
+        self.index_count += 1
+
     def set_extent(self, int number, list terms, int add, int divide):
         """ceil((sum of factor · symbol + add) / divide); terms: (symbol, factor)."""
         cdef golem_extent *e = &self.extents[number]
@@ -320,12 +363,12 @@ cdef class Code:
         e.divide = divide
 
     cdef void operand(self, golem_operand *to, given) except *:
-        """(slot, offset, row, span, step, extent of rows before) or None."""
+        """(slot, offset, row, span, step, extent of rows before, replica) or None."""
         memset(to, 0, sizeof(golem_operand))
         to.slot = -1
         to.rows_before = -1
         if given is not None:
-            to.slot, to.offset, to.row, to.span, to.step, to.rows_before = given
+            to.slot, to.offset, to.row, to.span, to.step, to.rows_before, to.replica = given
 
     cdef void matrix(self, golem_matrix *to, given) except *:
         """(groups, group bytes, expert bytes, type id, scales, scale, bias) or None."""
@@ -340,14 +383,14 @@ cdef class Code:
         to.scale = <const float *><uintptr_t>scale
         to.bias = <const float *><uintptr_t>bias
 
-    def set_record(self, int number, str kind, bint barrier, int chain, int extent, int spans,
+    def set_record(self, int number, str kind, int flags, int chain, int extent, int spans,
                    int width, list ins, list outs, floats, ints, list data):
         """data: addresses of constant arrays."""
         cdef golem_record *r = &self.records[number]
         cdef int i
         memset(r, 0, sizeof(golem_record))
         r.kind = KINDS[kind]
-        r.flags = 1 if barrier else 0
+        r.flags = flags
         r.chain = chain
         r.extent = extent
         r.spans = spans
@@ -415,8 +458,8 @@ cdef class Code:
             self.operand(&s.finish[i].operand, operand)
         r.units = first_unit + (s.groups + chunk - 1) // chunk
 
-    def run(self, int arena, list symbols, const int32_t[:, ::1] runs):
-        """One pass. symbols: their values. Returns False when it was cancelled."""
+    def run(self, int arena, tuple symbols, const int32_t[:, ::1] runs, bint follow):
+        """One pass. symbols: their values. follow: copy the index. False when it was cancelled."""
         cdef golem_pool *pool = self.pool.checked()
         cdef golem_pass p
         cdef timespec before, after
@@ -447,6 +490,10 @@ cdef class Code:
                 p.columns += 1
             if runs[i, 4] == 0:
                 p.drawn = p.columns
+        if follow:
+            for i in range(self.index_count):
+                if self.index_arena[i] == arena:
+                    memcpy(self.index_copy[i], p.index, p.columns * sizeof(int32_t))
         p.threads = self.pool.threads
         p.pool = pool
         p.next = self.next

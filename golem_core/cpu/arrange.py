@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from golem_core.cpu.records import Buffer, Operand, Record
 from golem_core.graph.values import extent_at
 
 ALIGN = 64
 BLOCK_UNITS = 16  # units of a chain's block at most, as in run.c
+REPLICATED = 2  # rows up to which a chain is replicated, as in record.h
 
 
 @dataclass(eq=False)
@@ -23,6 +25,8 @@ class Chain:
 
     records: list[Record]
     barrier: bool = False
+    unless_replica: bool = False  # no barrier where it only waits for a replicated chain
+    replica: bool = False  # replicated, or reads what a replicated chain made
     phase: int = 0
 
     @property
@@ -50,28 +54,79 @@ class Arena:
 def arrange(records: Sequence[Record], *, chains: bool = True) -> Arrangement:
     """Orders records and places barriers. chains False: every record stands alone, as written."""
     order = _chain(records) if chains else [Chain([r]) for r in records]
+    if chains:
+        _replicate(order)
+    # What was written since the last barrier: counting every barrier, and only the sure ones.
+    fresh, surely = _Fresh(), _Fresh()
     phase = 0
-    fresh: set[int] = set()  # buffers written since the last barrier
-    rings_read: set[str] = set()
-    rings_written: set[str] = set()
     for chain in order:
+        copies = {id(b) for r in chain.records for b in _own_copies(r)} if chain.replica else set()
+        if surely.meets(chain, copies):
+            chain.barrier = True
+            phase += 1
+            fresh, surely = _Fresh(), _Fresh()
+        elif fresh.meets(chain, set()):
+            chain.barrier = chain.unless_replica = True
+            fresh = _Fresh()
+        chain.phase = phase
+        fresh.note(chain)
+        surely.note(chain)
+    return Arrangement(order, phase + 1)
+
+
+class _Fresh:
+    """Buffers and rings touched since the workers last met."""
+
+    def __init__(self):
+        self.written: set[int] = set()
+        self.rings_read: set[str | None] = set()
+        self.rings_written: set[str | None] = set()
+
+    def meets(self, chain: Chain, excepted: set[int]) -> bool:
+        """Whether a chain needs what is not sure to be finished."""
         made = {id(b) for r in chain.records for b in r.written()}
         read = {id(b) for r in chain.records for b in r.read()}
         reads = {r.ring for r in chain.records if r.reads_ring}
         writes = {r.ring for r in chain.records if r.writes_ring}
-        waits = bool((read - made) & fresh)
-        waits |= bool(reads & rings_written) or bool(writes & (rings_read))
-        if waits:
-            chain.barrier = True
-            phase += 1
-            fresh.clear()
-            rings_read.clear()
-            rings_written.clear()
-        chain.phase = phase
-        fresh |= made
-        rings_read |= reads
-        rings_written |= writes
-    return Arrangement(order, phase + 1)
+        waits = (read - made - excepted) & self.written
+        return bool(waits or reads & self.rings_written or writes & self.rings_read)
+
+    def note(self, chain: Chain) -> None:
+        self.written |= {id(b) for r in chain.records for b in r.written()}
+        self.rings_read |= {r.ring for r in chain.records if r.reads_ring}
+        self.rings_written |= {r.ring for r in chain.records if r.writes_ring}
+
+
+# Cheap enough for every worker to do by itself rather than wait for another.
+_REPLICABLE = {"rms_norm", "layer_norm", "quantise", "add", "mul", "fma", "unary", "gate", "clamp"}
+
+
+def _replicate(order: Sequence[Chain]) -> None:
+    """Chains right before a linear that reads them are computed by every worker for few rows."""
+    for chain, after in pairwise(order):
+        head, reader = chain.head, after.head
+        if (
+            head.whole
+            or head.spans != 1
+            or reader.kind != "linear"
+            or reader.rows != head.rows
+            or not all(r.kind in _REPLICABLE for r in chain.records)
+        ):
+            continue
+        made = {id(b): b for r in chain.records for b in r.written()}
+        taken = [b for b in _own_copies(reader) if id(b) in made]
+        if not taken:
+            continue
+        chain.replica = after.replica = True
+        for b in made.values():
+            b.replica = -(-REPLICATED * b.row_bytes // ALIGN) * ALIGN
+
+
+def _own_copies(reader: Record) -> list[Buffer]:
+    """What a linear reads in its own worker's copy: its activations, not its finishes' operands."""
+    if reader.kind != "linear":
+        return []
+    return [o.buffer for o in reader.ins if o is not None and o.buffer is not None]
 
 
 def _chain(records: Sequence[Record]) -> list[Chain]:
@@ -126,7 +181,7 @@ def _dependences(records: Sequence[Record]) -> list[set[int]]:
 
 
 def _aligned(reader: Record, maker: Record) -> bool:
-    """Whether a unit of the reader reads, of what the maker writes, only what its own unit wrote."""
+    """Whether a unit of the reader reads, of what the maker writes, only its own unit's part."""
     for out in maker.outs:
         if out is None:
             continue
@@ -199,7 +254,11 @@ def _number_locals(arrangement: Arrangement, uses) -> None:
 
 
 def lay_out(
-    arrangement: Arrangement, buffers: Sequence[Buffer], inputs: Sequence[Buffer], maxima: Mapping
+    arrangement: Arrangement,
+    buffers: Sequence[Buffer],
+    inputs: Sequence[Buffer],
+    maxima: Mapping[str, int],
+    threads: int,
 ) -> Arena:
     """Offsets of all buffers that are not local: largest first, each in the lowest gap it fits."""
     first: dict[int, int] = {id(b): 0 for b in inputs}
@@ -213,7 +272,8 @@ def lay_out(
     for b in buffers:
         if b.local is not None or (id(b) not in last and not b.pinned):
             continue
-        size = -(-max(b.row_bytes * extent_at(b.rows, maxima), 1) // ALIGN) * ALIGN
+        size = max(b.row_bytes * extent_at(b.rows, maxima), b.replica * threads, 1)
+        size = -(-size // ALIGN) * ALIGN
         end = arrangement.phases if b.pinned else last[id(b)]
         sized.append((size, first.get(id(b), 0), end, id(b)))
     placed: list[tuple[int, int, int, int]] = []  # offset, size, first, last

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Mapping
+from operator import le
 
 import numpy as np
 
 from golem_core.cpu import _executor
-from golem_core.cpu.arrange import ALIGN, Arrangement, arrange, lay_out, place_locals
+from golem_core.cpu.arrange import (
+    ALIGN,
+    REPLICATED,
+    Arrangement,
+    Chain,
+    arrange,
+    lay_out,
+    place_locals,
+)
 from golem_core.cpu.lower import UNARY_KINDS, Lowering
 from golem_core.cpu.records import Buffer, FinishCode, Operand, Record, SegmentCode
 from golem_core.cpu.weights import WeightStore
@@ -19,6 +28,7 @@ from golem_core.graph.weights import Weight
 from golem_core.state import States
 
 SMALL = 16  # a second, tighter arena serves passes whose symbols are at most this
+FOLLOWING = ("index", "positions")  # inputs that follow from a pass's runs
 DTYPES = {"f32": np.float32, "i32": np.int32}
 
 
@@ -62,9 +72,15 @@ class CompiledPlan:
         small = {s: min(SMALL, most) for s, most in maxima.items()}
         inputs = list(lowering.inputs.values())
         self._arenas = [
-            lay_out(self.arrangement, buffers, inputs, most)
+            lay_out(self.arrangement, buffers, inputs, most, pool.threads)
             for most in ([small] if small == dict(maxima) else [small, dict(maxima)])
         ]
+        self._narrow = tuple(self._arenas[0].maxima[s] for s in self._symbols)
+        self._linear_bytes: dict[Extent, int] = {}
+        for r in lowering.records:
+            if r.kind == "linear":
+                size = sum(weights[w].bytes for w in r.weights)
+                self._linear_bytes[r.rows] = self._linear_bytes.get(r.rows, 0) + size
         self._memory = _pages(max(a.size for a in self._arenas) + ALIGN)
         self._pour(pool, isa, program, buffers, maxima)
         self._bind_views(plan.outputs, lowering, maxima)
@@ -76,7 +92,9 @@ class CompiledPlan:
         self._extents: dict[Extent, int] = {}
         for slot, buffer in enumerate(buffers):
             buffer.slot = slot + 1  # slot 0: the constants
-        poured = [self._poured(r) for r in records]
+        poured = [
+            self._poured(r, chain) for chain in self.arrangement.chains for r in chain.records
+        ]
         self.code = code = _executor.Code(
             pool,
             isa,
@@ -102,16 +120,23 @@ class CompiledPlan:
         for chain in self.arrangement.chains:
             for i, record in enumerate(chain.records):
                 length = 0 if chain.head.whole or i else len(chain.records)
-                barrier = chain.barrier and i == 0
-                self._set_record(code, number, record, barrier, length, poured[number])
+                flags = 0
+                if i == 0:
+                    flags = chain.barrier + 2 * chain.unless_replica + 4 * chain.replica
+                self._set_record(code, number, record, flags, length, poured[number])
                 number += 1
         each = self.arrangement.local_bytes + max((r.scratch for r in records), default=0)
         each = -(-(each + ALIGN) // 4096) * 4096
         self._scratch = _pages(each * pool.threads)
         code.set_scratch(self._scratch.ctypes.data, each, self.arrangement.local_bytes)
 
-    def _poured(self, record: Record):
+    def _poured(self, record: Record, chain: Chain):
         """Operands as C takes them; numbers every extent on the way."""
+        made = {id(b) for r in chain.records for b in r.written()}
+
+        def own(o: Operand | None) -> bool:
+            return chain.replica and o is not None and (chain.head.whole or id(o.buffer) in made)
+
         ints = list(record.ints)
         for at, extent in record.extents.items():
             ints += [0] * (at + 1 - len(ints))
@@ -121,8 +146,8 @@ class CompiledPlan:
         ]
         return (
             self._extent(record.rows),
-            [self._operand(o) for o in record.ins],
-            [self._operand(o) for o in record.outs],
+            [self._operand(o, own(o)) for o in record.ins],
+            [self._operand(o, own(o)) for o in record.outs],
             ints,
             segments,
         )
@@ -130,26 +155,28 @@ class CompiledPlan:
     def _extent(self, extent: Extent) -> int:
         return self._extents.setdefault(extent, len(self._extents))
 
-    def _operand(self, o: Operand | None):
+    def _operand(self, o: Operand | None, own: bool = False):
+        """own: the worker's own copy, where there is one for each."""
         if o is None:
             return None
         before = -1 if o.before is None else self._extent(o.before)
         if o.buffer is None:
-            return (0, o.offset, o.row, o.span, o.step, before)
+            return (0, o.offset, o.row, o.span, o.step, before, 0)
         if o.buffer.local is not None:
-            return (-2, o.buffer.local, o.row, o.span, o.step, before)
-        return (o.buffer.slot, o.offset, o.row, o.span, o.step, before)
+            return (-2, o.buffer.local, o.row, o.span, o.step, before, 0)
+        replica = o.buffer.replica // ALIGN if own else 0
+        return (o.buffer.slot, o.offset, o.row, o.span, o.step, before, replica)
 
     def _finish(self, f: FinishCode):
         unary = 0 if f.unary is None else UNARY_KINDS[f.unary]
         return f.kind, unary, f.a, f.b, self._operand(f.operand)
 
-    def _set_record(self, code, number, record: Record, barrier, length, poured) -> None:
+    def _set_record(self, code, number, record: Record, flags, length, poured) -> None:
         rows, ins, outs, ints, segments = poured
         code.set_record(
             number,
             record.kind,
-            barrier,
+            flags,
             length,
             rows,
             record.spans,
@@ -223,7 +250,12 @@ class CompiledPlan:
         self._inputs: list[dict[str, np.ndarray]] = []
         self._outputs: list[list[tuple[str, np.ndarray, Extent]]] = []
         values = {v.root.name: v.root for v in lowering.values}
-        for arena in self._arenas:
+        for number, arena in enumerate(self._arenas):
+            for name in FOLLOWING:
+                buffer = lowering.inputs.get(name)
+                if id(buffer) in arena.places:
+                    at = self._memory.ctypes.data + arena.places[id(buffer)]
+                    self.code.copy_index(number, at)
             self._inputs.append(
                 {
                     name: self._view(arena, buffer, values[name])
@@ -247,15 +279,25 @@ class CompiledPlan:
         return np.lib.stride_tricks.as_strided(array, (rows, *value.inner), strides)
 
     def run(
-        self, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray], runs: np.ndarray
+        self,
+        sizes: Mapping[str, int],
+        arrays: Mapping[str, np.ndarray],
+        runs: np.ndarray,
+        follow: bool = False,
     ) -> dict[str, np.ndarray] | None:
-        """One pass over checked inputs. None when it was cancelled."""
-        number = 0 if all(sizes[s] <= self._arenas[0].maxima[s] for s in self._symbols) else -1
+        """One pass over checked inputs. None when it was cancelled.
+
+        follow: index and positions are those of the runs; arrays need not hold them.
+        """
+        symbols = tuple(sizes[s] for s in self._symbols)
+        number = 0 if all(map(le, symbols, self._narrow)) else -1
         number %= len(self._arenas)
         for name, view in self._inputs[number].items():
+            if follow and name in FOLLOWING:
+                continue
             given = arrays[name]
             view[: len(given)] = given
-        if not self.code.run(number, [sizes[s] for s in self._symbols], runs):
+        if not self.code.run(number, symbols, runs, follow):
             return None
         return {name: view[: extent_at(rows, sizes)] for name, view, rows in self._outputs[number]}
 
@@ -264,11 +306,14 @@ class CompiledPlan:
         lines = [f"wants {', '.join(self.wanted) or 'states only'}"]
         for chain in self.arrangement.chains:
             for i, r in enumerate(chain.records):
-                mark = "|" if chain.barrier and i == 0 else " "
+                mark = (
+                    ("|" if not chain.unless_replica else ":") if chain.barrier and not i else " "
+                )
                 lines.append(f"{mark}{'' if chain.head.whole or not i else '  '}{self._line(r)}")
         peak = max(a.size for a in self._arenas)
+        skipped = sum(chain.unless_replica for chain in self.arrangement.chains)
         lines.append(
-            f"{self.arrangement.phases - 1} barriers, arena {peak / 2**20:.1f} MiB, scratch "
+            f"{self.arrangement.phases - 1} barriers, {skipped} more above {REPLICATED} rows, arena {peak / 2**20:.1f} MiB, scratch "
             f"{self._scratch.nbytes / 2**20:.1f} MiB"
         )
         return "\n".join(lines)
@@ -288,13 +333,8 @@ class CompiledPlan:
         return text
 
     def weight_bytes(self, sizes: Mapping[str, int]) -> int:
-        """Bytes of weights that the last pass read."""
-        read = sum(
-            self._weights[w].bytes
-            for chain in self.arrangement.chains
-            if chain.head.kind == "linear" and extent_at(chain.head.rows, sizes)
-            for w in chain.head.weights
-        )
+        """Bytes of weights that the last pass read, each once."""
+        read = sum(size for rows, size in self._linear_bytes.items() if extent_at(rows, sizes))
         return read + self.code.expert_bytes
 
 

@@ -16,7 +16,7 @@ from golem_core.cpu.cores import physical_cores, usable_cpus
 from golem_core.cpu.weights import WeightStore
 from golem_core.graph.binding import bind
 from golem_core.graph.program import Program
-from golem_core.graph.values import extent_at
+from golem_core.graph.values import Value, extent_at
 from golem_core.state import States
 
 SPIN = 4000  # looks at a changing word before a thread sleeps: some 50 microseconds
@@ -83,6 +83,7 @@ class CpuExecutor:
         if self._mode not in ("", "plain", "show"):
             raise ValueError(f"GOLEM_PLAN={self._mode}: it is plain, show or unset")
         self._plans: dict[tuple[str, ...], CompiledPlan] = {}
+        self._vocabulary = _vocabulary(program)
         self._lock = threading.Lock()
         self._pool = _executor.Pool(self.threads, SPIN if self.threads <= usable_cpus() else 0)
         self.weights.add(program, self._pool, progress)
@@ -120,24 +121,51 @@ class CpuExecutor:
         do not fit the program, RuntimeError after close() or in a forked process.
         """
         with self._lock:
-            binding = bind(
-                self.program, inputs, slots=self.slots, context=self.context, maxima=self.maxima
-            )
+            quick = self._quick(inputs)
+            if quick is not None:
+                sizes, arrays, runs = quick
+            else:
+                bound = bind(
+                    self.program, inputs, slots=self.slots, context=self.context, maxima=self.maxima
+                )
+                sizes, arrays, runs = bound.sizes, bound.arrays, bound.runs
             outputs = self.program.outputs
-            rows = {
-                name: extent_at(outputs[name].rows, binding.sizes)
+            empty = [
+                name
                 for name in wanted
-                if name in outputs
-            }
-            plan = self._plan([name for name in wanted if rows.get(name, 1)])
-            made = plan.run(binding.sizes, binding.arrays, binding.runs)
-            for name, count in rows.items():
-                if not count:
-                    made[name] = np.zeros((0, *outputs[name].inner), np.float32)
+                if name in outputs and not extent_at(outputs[name].rows, sizes)
+            ]
+            plan = self._plan([name for name in wanted if name not in empty])
+            made = plan.run(sizes, arrays, runs, quick is not None)
+            for name in empty:
+                made[name] = np.zeros((0, *outputs[name].inner), np.float32)
             self.stats.passes += 1
             self.stats.seconds = plan.code.seconds
-            self.stats.weight_bytes = plan.weight_bytes(binding.sizes)
+            self.stats.weight_bytes = plan.weight_bytes(sizes)
             return made
+
+    def _quick(self, inputs: Mapping[str, np.ndarray]):
+        """Sizes, arrays and runs of a plain decoder's pass, checked in C. None: check it slowly.
+
+        A pass that is refused here is refused by ``bind`` too, which says why.
+        """
+        if self._vocabulary is None or inputs.keys() != {"runs", "tokens", "outputs"}:
+            return None
+        runs = inputs["runs"]
+        try:
+            sizes = _executor.decoder_sizes(
+                runs,
+                inputs["tokens"],
+                inputs["outputs"],
+                self.slots,
+                self.context,
+                self._vocabulary,
+                self.maxima["n"],
+                self.maxima["m"],
+            )
+        except (TypeError, ValueError):
+            return None
+        return None if sizes is None else ({"n": sizes[0], "m": sizes[1]}, inputs, runs)
 
     def close(self) -> None:
         """Stops the threads and lets go of the weights."""
@@ -151,3 +179,25 @@ class CpuExecutor:
 
     def __exit__(self, *error) -> None:
         self.close()
+
+
+def _vocabulary(program: Program) -> int | None:
+    """Tokens there are, where a program has a plain decoder's inputs and uses them as such."""
+    inputs = program.inputs
+    if set(inputs) - {"index", "positions"} != {"tokens", "outputs"}:
+        return None
+    if set(program.axes) != {"n", "m"} or any(len(v.shape) != 1 for v in inputs.values()):
+        return None
+    sizes = []
+    for node in program.nodes:
+        for place, value in enumerate(node.inputs):
+            root = value.root if isinstance(value, Value) else None
+            if root is inputs["tokens"]:
+                if node.op != "rows" or value.shape != root.shape:
+                    return None
+                sizes += [w.shape[0] for w in node.weights]
+            elif root is inputs["outputs"] and (
+                node.op != "pick" or place != 1 or node.inputs[0].rows != inputs["tokens"].rows
+            ):
+                return None
+    return min(sizes, default=None)

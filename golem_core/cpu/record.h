@@ -30,7 +30,15 @@ enum {
     GOLEM_GELU_TANH, GOLEM_GELU_ERF, GOLEM_GELU_QUICK
 };
 
-enum { GOLEM_BARRIER = 1 };                      /* all workers meet before the record */
+/* Flags. REPLICA: with at most GOLEM_REPLICATED rows every worker runs the whole chain for itself,
+ * into memory of its own, and the products that follow read their worker's copy: cheaper than
+ * meeting. Worker 0's copy is the one that everybody else reads later. */
+enum {
+    GOLEM_BARRIER = 1,       /* all workers meet before the record */
+    GOLEM_UNLESS_REPLICA = 2,   /* ... but not where it only waits for a replicated chain */
+    GOLEM_REPLICA = 4
+};
+enum { GOLEM_REPLICATED = 2 };
 
 enum { GOLEM_SPLIT = 4 };   /* fewer units than this a worker: attend shares out chunks of keys */
 
@@ -43,7 +51,8 @@ typedef struct {
     int32_t rows_before;   /* extent whose value counts as rows to skip, or GOLEM_NONE */
     int64_t offset;        /* bytes */
     int64_t row, span;     /* elements of 4 bytes */
-    int32_t step, pad;
+    int32_t step;
+    int32_t replica;       /* 64-byte units from one worker's copy to the next's; 0: one for all */
 } golem_operand;
 
 /* ceil((sum of factor[i] * symbol[i] + add) / divide) */
@@ -132,6 +141,7 @@ typedef struct {
 typedef struct {
     golem_pass *pass;
     int32_t worker;
+    int32_t replica;           /* the copy this worker uses: its own number, or 0 */
     int64_t first;             /* unit of the chain's block that local operands start at */
     char *locals;              /* scratch of a chain's own values */
     char *scratch;             /* scratch of the running record */
@@ -163,7 +173,7 @@ int golem_run(const golem_record *records, int count, golem_pass *pass, char *sc
 
 static inline char *golem_base(const golem_operand *o, const golem_worker *w) {
     if (o->slot == GOLEM_LOCAL) return w->locals + o->offset - w->first * o->span * 4;
-    char *base = w->pass->base[o->slot] + o->offset;
+    char *base = w->pass->base[o->slot] + o->offset + (int64_t)o->replica * w->replica * 64;
     if (o->rows_before >= 0) base += w->pass->extents[o->rows_before] * o->row * 4;
     return base;
 }

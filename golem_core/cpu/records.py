@@ -13,7 +13,7 @@ import numpy as np
 from golem_core.graph.values import Extent
 from golem_core.graph.weights import Weight
 
-Q8_BYTES = 44  # of 32 activations with their scale and sums
+Q8_BYTES = 52  # of 32 activations with their two scales and sums
 
 
 @dataclass(eq=False)
@@ -25,6 +25,7 @@ class Buffer:
     row_bytes: int
     pinned: bool = False
     local: int | None = None  # byte offset in a worker's scratch, for values of one chain
+    replica: int = 0  # bytes from one worker's copy to the next's, where workers make their own
     slot: int = -1
 
 

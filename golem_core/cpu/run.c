@@ -12,9 +12,14 @@ typedef struct {
     atomic_int stopped_at;   /* record before which worker 0 saw the cancel flag, or -1 */
 } walk;
 
+static void run_block(const golem_record *head, golem_worker *w, int64_t from, int64_t to) {
+    w->first = from;
+    for (int i = 0; i < head->chain; i++)
+        w->pass->isa->rows[head[i].kind](&head[i], w, from, to);
+}
+
 /* One block of a chain after the other, taken from the shared counter. */
 static void run_chain(const golem_record *head, golem_worker *w) {
-    const golem_isa *isa = w->pass->isa;
     int64_t units = w->pass->extents[head->extent] * head->spans;
     int64_t block = units / (4 * w->pass->threads);
     if (block > BLOCK_UNITS) block = BLOCK_UNITS;
@@ -22,9 +27,7 @@ static void run_chain(const golem_record *head, golem_worker *w) {
     for (;;) {
         int64_t from = (int64_t)atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed) * block;
         if (from >= units) return;
-        int64_t to = from + block < units ? from + block : units;
-        w->first = from;
-        for (int i = 0; i < head->chain; i++) isa->rows[head[i].kind](&head[i], w, from, to);
+        run_block(head, w, from, from + block < units ? from + block : units);
     }
 }
 
@@ -36,7 +39,10 @@ static void run_worker(void *context, int worker) {
                       .scratch = mine + all->local_bytes};
     for (int i = 0; i < all->count;) {
         const golem_record *record = &all->records[i];
-        if (record->flags & GOLEM_BARRIER) {
+        int64_t rows = pass->extents[record->extent];
+        int replicated = record->flags & GOLEM_REPLICA && rows <= GOLEM_REPLICATED;
+        w.replica = replicated ? worker : 0;
+        if (record->flags & GOLEM_BARRIER && !(replicated && record->flags & GOLEM_UNLESS_REPLICA)) {
             if (worker == 0 && pass->cancel && atomic_load(pass->cancel))
                 atomic_store(&all->stopped_at, i);
             golem_pool_barrier(pass->pool);
@@ -44,7 +50,8 @@ static void run_worker(void *context, int worker) {
         }
         w.next = pass->next + (int64_t)i * 16;
         if (record->chain) {
-            run_chain(record, &w);
+            if (!replicated) run_chain(record, &w);
+            else if (rows) run_block(record, &w, 0, rows);
             i += record->chain;
         } else {
             pass->isa->run[record->kind](record, &w);

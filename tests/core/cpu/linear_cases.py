@@ -77,12 +77,12 @@ def records(x: np.ndarray, isa: str = "portable") -> np.ndarray:
 
 
 def parts(q: np.ndarray) -> dict[str, np.ndarray]:
-    """Fields of records: d, s (blocks, n), half (blocks, n, 2), q (blocks, n, 32)."""
+    """Fields of records: d, minus (blocks, n, 2), s (blocks, n), q (blocks, n, 2, 16)."""
     return {
-        "d": q[..., 0:4].copy().view("<f4")[..., 0],
-        "s": q[..., 4:8].copy().view("<f4")[..., 0],
-        "half": q[..., 8:12].copy().view("<i2"),
-        "q": q[..., 12:44].view(np.int8),
+        "d": q[..., 0:8].copy().view("<f4"),
+        "s": q[..., 8:12].copy().view("<f4")[..., 0],
+        "minus": q[..., 12:20].copy().view("<i4"),
+        "q": q[..., 20:52].copy().view(np.int8).reshape(*q.shape[:2], 2, 16),
     }
 
 
@@ -90,7 +90,7 @@ def columns_of(q: np.ndarray) -> np.ndarray:
     """The columns records stand for, in f64: (n, in)."""
     f = parts(q)
     x = f["d"].astype(np.float64)[..., None] * f["q"]
-    return x.transpose(1, 0, 2).reshape(q.shape[1], -1)
+    return x.transpose(1, 0, 2, 3).reshape(q.shape[1], -1)
 
 
 def prepare(name: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
