@@ -7,7 +7,7 @@ Arrays are plain contiguous buffers; shapes are checked here, so that no call ca
 """
 
 from libc.stddef cimport ptrdiff_t, size_t
-from libc.stdint cimport int16_t, int8_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int8_t, uint8_t, uint64_t
 
 
 cdef extern from "kernels/linear.h" nogil:
@@ -16,9 +16,9 @@ cdef extern from "kernels/linear.h" nogil:
     enum: GOLEM_ACT_Q8
 
     ctypedef struct golem_q8:
-        float d
+        float d[2]
         float s
-        int16_t half[2]
+        int32_t minus[2]
         int8_t q[32]
 
     ctypedef struct golem_act:

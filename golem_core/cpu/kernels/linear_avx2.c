@@ -34,57 +34,69 @@ INLINE __m256i pair_products(const enum type type, __m256i w, __m256i q) {
 }
 
 /* Adds a part's products with `columns` columns to acc[half of the group][column]. Vector by
- * vector, both halves against one broadcast: 16 registers hold no more. */
+ * vector, both halves of the group against one broadcast: 16 registers hold no more. */
 INLINE void add_part(const enum type type, const int bits, const uint8_t *part, const scales *s,
                      const golem_q8 *a, const int columns, __m256 (*acc)[WIDEST]) {
     const int halves = type == T_Q2_K || type == T_Q3_K || type == T_Q6_K;
-    const int steps = steps_of(type, bits);
-    __m256i total[2][WIDEST], pairs[2][WIDEST];
-#pragma GCC unroll 8
-    for (int k = 0; k < 8; k++) {
-        const int v = halves ? k : bits >= 4 ? k >> 1 | (k & 1) << 2 : k; /* both nibbles of a load */
-        __m256i w0 = load_code(type, bits, part, v), w1 = load_code(type, bits, part + 32, v);
-#pragma GCC unroll 4
-        for (int c = 0; c < columns; c++) {
-            __m256i q = broadcast(a[c].q + 4 * v);
-            __m256i x0 = pair_products(type, w0, q), x1 = pair_products(type, w1, q);
-            pairs[0][c] = k % steps ? _mm256_add_epi16(pairs[0][c], x0) : x0;
-            pairs[1][c] = k % steps ? _mm256_add_epi16(pairs[1][c], x1) : x1;
-            KEEP(pairs[0][c]);
-            KEEP(pairs[1][c]);
-        }
-        if (k % steps != steps - 1) continue;
+    const int steps = steps_of(type), shift = offset_of(type);
+    __m256 x[2][WIDEST];
 #pragma GCC unroll 2
-        for (int h = 0; h < 2; h++) {
-            __m256i weight = !halves ? _mm256_set1_epi16(1) : v < 4 ? s[h].first : s[h].second;
+    for (int h = 0; h < 2; h++) {
+        __m256i total[2][WIDEST], pairs[2][WIDEST];
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) {
+            const int v = 4 * h + k;
+            __m256i w[2] = {load_code(type, bits, part, v), load_code(type, bits, part + 32, v)};
 #pragma GCC unroll 4
             for (int c = 0; c < columns; c++) {
-                __m256i x = _mm256_madd_epi16(pairs[h][c], weight);
-                total[h][c] = k < steps ? x : _mm256_add_epi32(total[h][c], x);
-                KEEP(total[h][c]);
+                __m256i q = broadcast(a[c].q + 4 * v);
+#pragma GCC unroll 2
+                for (int g = 0; g < 2; g++) {
+                    __m256i p = pair_products(type, w[g], q);
+                    pairs[g][c] = k % steps ? _mm256_add_epi16(pairs[g][c], p) : p;
+                    KEEP(pairs[g][c]);
+                }
+            }
+            if (k % steps != steps - 1) continue;
+#pragma GCC unroll 2
+            for (int g = 0; g < 2; g++) {
+#pragma GCC unroll 4
+                for (int c = 0; c < columns; c++) {
+                    __m256i p = _mm256_madd_epi16(pairs[g][c], _mm256_set1_epi16(1));
+                    total[g][c] = k < steps ? p : _mm256_add_epi32(total[g][c], p);
+                    KEEP(total[g][c]);
+                }
+            }
+        }
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; c++) {
+            __m256 d = _mm256_set1_ps(a[c].d[h]);
+            __m256i minus = broadcast(&a[c].minus[h]);
+#pragma GCC unroll 2
+            for (int g = 0; g < 2; g++) {
+                if (shift >= 0)
+                    total[g][c] = _mm256_add_epi32(total[g][c], _mm256_slli_epi32(minus, shift));
+                __m256 y = _mm256_cvtepi32_ps(total[g][c]);
+                if (!halves) {
+                    x[g][c] = h ? _mm256_fmadd_ps(y, d, x[g][c]) : _mm256_mul_ps(y, d);
+                    continue;
+                }
+                y = _mm256_mul_ps(y, s[g].scale[h]);
+                if (type == T_Q2_K) y = _mm256_fmadd_ps(_mm256_cvtepi32_ps(minus), s[g].low[h], y);
+                acc[g][c] = _mm256_fmadd_ps(y, d, acc[g][c]);
             }
         }
     }
+    if (halves) return;
 #pragma GCC unroll 2
-    for (int h = 0; h < 2; h++) {
-        __m256i centre = _mm256_set1_epi16((short)-offset_of(type));
-        if (halves) centre = _mm256_mullo_epi16(s[h].weights, centre);
+    for (int g = 0; g < 2; g++) {
 #pragma GCC unroll 4
         for (int c = 0; c < columns; c++) {
-            __m256i x = total[h][c];
-            if (offset_of(type))
-                x = _mm256_add_epi32(x, _mm256_madd_epi16(broadcast(a[c].half), centre));
-            __m256 d = _mm256_set1_ps(a[c].d), y = acc[h][c];
-            y = _mm256_fmadd_ps(_mm256_cvtepi32_ps(x), _mm256_mul_ps(s[h].scale, d), y);
+            acc[g][c] = _mm256_fmadd_ps(x[g][c], s[g].scale[0], acc[g][c]);
             if (type == T_Q4_1 || type == T_Q5_1)
-                y = _mm256_fmadd_ps(s[h].low, _mm256_set1_ps(a[c].s), y);
+                acc[g][c] = _mm256_fmadd_ps(s[g].low[0], _mm256_set1_ps(a[c].s), acc[g][c]);
             if (type == T_Q4_K || type == T_Q5_K)
-                y = _mm256_fnmadd_ps(s[h].low, _mm256_set1_ps(a[c].s), y);
-            if (type == T_Q2_K) {
-                x = _mm256_madd_epi16(broadcast(a[c].half), s[h].minima);
-                y = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(x), _mm256_mul_ps(s[h].low, d), y);
-            }
-            acc[h][c] = y;
+                acc[g][c] = _mm256_fnmadd_ps(s[g].low[0], _mm256_set1_ps(a[c].s), acc[g][c]);
         }
     }
 }
@@ -230,36 +242,35 @@ INLINE int sum_of(__m256i x) {
     return _mm_cvtsi128_si32(_mm_add_epi32(y, _mm_shuffle_epi32(y, 0xb1)));
 }
 
-/* See linear_portable.c: 32 values are four vectors. */
+/* See linear_portable.c: sixteen values are two vectors. */
+INLINE float quantise_half(const float *x, int8_t *codes, int32_t *minus) {
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    __m256 x0 = _mm256_loadu_ps(x), x1 = _mm256_loadu_ps(x + 8);
+    uint32_t largest = largest_of(_mm256_max_epu32(_mm256_and_si256(_mm256_castps_si256(x0), magnitude),
+                                                   _mm256_and_si256(_mm256_castps_si256(x1), magnitude)));
+    float amax = float_of_bits(largest);
+    int finite = largest < 0x7f800000;
+    if (!finite || amax < 1e-30f) {
+        memset(codes, 0, 16);
+        *minus = 0;
+        return finite ? 0.0f : float_of_bits(0x7fc00000);
+    }
+    __m256 inverse = _mm256_set1_ps(127.0f / amax);
+    __m256i i0 = _mm256_cvtps_epi32(_mm256_mul_ps(x0, inverse)); /* to nearest even */
+    __m256i i1 = _mm256_cvtps_epi32(_mm256_mul_ps(x1, inverse));
+    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(i0, i1), 0xd8);
+    _mm_storeu_si128((__m128i *)codes, _mm_packs_epi16(_mm256_castsi256_si128(words),
+                                                       _mm256_extracti128_si256(words, 1)));
+    *minus = -sum_of(_mm256_add_epi32(i0, i1));
+    return amax / 127.0f;
+}
+
 __attribute__((target(TARGET))) static void quantise_row(const float *x, int in, golem_q8 *q,
                                                          int n) {
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     for (int b = 0; b < in / 32; b++, x += 32, q += n) {
-        __m256i top = _mm256_setzero_si256(), code[4];
-        for (int i = 0; i < 4; i++) {
-            __m256i bits = _mm256_castps_si256(_mm256_loadu_ps(x + 8 * i));
-            top = _mm256_max_epu32(top, _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)));
-        }
-        uint32_t largest = largest_of(top);
-        float amax = float_of_bits(largest);
-        int finite = largest < 0x7f800000, used = finite && amax >= 1e-30f;
-        if (!used) {
-            memset(q, 0, sizeof *q);
-            if (!finite) q->d = q->s = float_of_bits(0x7fc00000);
-            continue;
-        }
-        __m256 inverse = _mm256_set1_ps(127.0f / amax);
-        for (int i = 0; i < 4; i++) /* to nearest even */
-            code[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), inverse));
-        __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(code[0], code[1]),
-                                           _mm256_packs_epi32(code[2], code[3]));
-        _mm256_storeu_si256((__m256i *)q->q, _mm256_permutevar8x32_epi32(bytes, order));
-        int first = sum_of(_mm256_add_epi32(code[0], code[1]));
-        int second = sum_of(_mm256_add_epi32(code[2], code[3]));
-        q->d = amax / 127.0f;
-        q->s = q->d * (float)(first + second);
-        q->half[0] = (int16_t)first;
-        q->half[1] = (int16_t)second;
+        q->d[0] = quantise_half(x, q->q, &q->minus[0]);
+        q->d[1] = quantise_half(x + 16, q->q + 16, &q->minus[1]);
+        q->s = -(q->d[0] * (float)q->minus[0] + q->d[1] * (float)q->minus[1]);
     }
 }
 

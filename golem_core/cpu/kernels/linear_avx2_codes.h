@@ -15,12 +15,9 @@
 #define TARGET "avx2,fma,f16c"
 #define INLINE static inline __attribute__((always_inline, target(TARGET)))
 
-/* f32 and integer numbers of a part, one lane a row. */
+/* f32 numbers of a part, one lane a row. */
 typedef struct {
-    __m256 scale, low;
-    __m256i weights;       /* integer scales of the halves as 16-bit pairs (first, second) */
-    __m256i first, second; /* each twice */
-    __m256i minima;        /* pairs */
+    __m256 scale[2], low[2]; /* [0] of the part or [0], [1] of its halves */
 } scales;
 
 INLINE __m256i load_vector(const uint8_t *part, int vector) {
@@ -43,30 +40,29 @@ INLINE int is_signed(const enum type type) {
     return type == T_Q8_0 || type == T_IQ4_NL || type == T_IQ4_XS;
 }
 
-/* What is subtracted from an unsigned code to get its value. */
+/* The offset subtracted from codes to get their value, and added to make values unsigned:
+ * its binary logarithm, or -1 where there is none. */
 INLINE int offset_of(const enum type type) {
     switch (type) {
-    case T_Q4_0: return 8;
-    case T_Q5_0: return 16;
-    case T_Q3_K: return 4;
-    case T_Q6_K: return 32;
-    case T_MXFP4: return 12;
+    case T_Q4_0: return 3;
+    case T_Q5_0: return 4;
+    case T_Q3_K: return 2;
+    case T_Q6_K: return 5;
+    case T_MXFP4: return 4;
     case T_Q1_0:
     case T_Q2_0:
     case T_PQ2_0:
     case T_PTQ1_0:
     case T_TQ1_0:
-    case T_TQ2_0: return 1;
-    default: return 0;
+    case T_TQ2_0: return 0;
+    default: return -1;
     }
 }
 
-/* Vectors whose pairwise products with activations may be added in 16 bits: the largest code times
- * 2 * 127 times this stays below 32768. */
-INLINE int steps_of(const enum type type, const int bits) {
-    if (is_signed(type)) return 1;
-    if (type == T_Q6_K) return 2;
-    return bits == 5 || bits == 3 || type == T_MXFP4 || type == T_Q2_K ? 4 : 8;
+/* Vectors of a half whose pairwise products with activations may be added in 16 bits: the largest
+ * code times 2 * 127 times this stays below 32768. */
+INLINE int steps_of(const enum type type) {
+    return is_signed(type) ? 1 : type == T_Q6_K ? 2 : 4;
 }
 
 /* Vector v of a part. */
@@ -93,7 +89,7 @@ INLINE __m256i load_code(const enum type type, const int bits, const uint8_t *pa
         x = _mm256_or_si256(x, _mm256_and_si256(high, byte_mask(48)));
     }
     if (type == T_IQ4_NL || type == T_IQ4_XS) return looked_up(iq4_values, 0, x);
-    if (type == T_MXFP4) return looked_up(fp4_values, offset_of(type), x);
+    if (type == T_MXFP4) return looked_up(fp4_values, 1 << offset_of(type), x);
     return x;
 }
 
@@ -129,11 +125,12 @@ INLINE __m256i six(__m256i word, const int at) {
     return _mm256_and_si256(_mm256_srli_epi32(word, at), _mm256_set1_epi32(63));
 }
 
-INLINE void split_weights(scales *s, __m256i pairs) {
-    s->weights = pairs;
-    s->first = _mm256_blend_epi16(pairs, _mm256_slli_epi32(pairs, 16), 0xAA);
-    s->second = _mm256_blend_epi16(pairs, _mm256_srli_epi32(pairs, 16), 0x55);
+/* Bits at .. at + 3 */
+INLINE __m256i four(__m256i word, const int at) {
+    return _mm256_and_si256(_mm256_srli_epi32(word, at), _mm256_set1_epi32(15));
 }
+
+INLINE __m256 times(__m256 d, __m256i x) { return _mm256_mul_ps(d, _mm256_cvtepi32_ps(x)); }
 
 INLINE __m128i load_pairs(const uint8_t *super, const int h, int i) {
     return _mm_load_si128((const __m128i *)(super + 64 + 32 * i + 16 * h));
@@ -147,40 +144,40 @@ INLINE scales load_scales(const enum type type, const uint8_t *super, const int 
     switch (type) {
     case T_Q4_1:
     case T_Q5_1:
-        s.scale = load_halves(d);
-        s.low = load_halves(d + 32);
+        s.scale[0] = load_halves(d);
+        s.low[0] = load_halves(d + 32);
         break;
     case T_Q4_K:
     case T_Q5_K:
-        s.scale = _mm256_mul_ps(load_halves(d), _mm256_cvtepi32_ps(six(word, 12 * odd)));
-        s.low = _mm256_mul_ps(load_halves(d + 32), _mm256_cvtepi32_ps(six(word, 12 * odd + 6)));
+        s.scale[0] = times(load_halves(d), six(word, 12 * odd));
+        s.low[0] = times(load_halves(d + 32), six(word, 12 * odd + 6));
         break;
-    case T_IQ4_XS: {
-        __m256i x = _mm256_cvtepi8_epi32(load_bytes(super + 64 + 16 * i + 8 * h));
-        s.scale = _mm256_mul_ps(load_halves(d), _mm256_cvtepi32_ps(x));
+    case T_IQ4_XS:
+        s.scale[0] = times(load_halves(d), _mm256_cvtepi8_epi32(load_bytes(super + 64 + 16 * i + 8 * h)));
         break;
-    }
-    case T_MXFP4: s.scale = load_powers(super + 16 * i + 8 * h); break;
+    case T_MXFP4: s.scale[0] = load_powers(super + 16 * i + 8 * h); break;
     case T_Q2_K: {
-        __m256i pairs = _mm256_cvtepu8_epi16(load_pairs(super, h, i));
-        s.scale = load_halves(d);
-        s.low = load_halves(d + 32);
-        split_weights(&s, _mm256_and_si256(pairs, _mm256_set1_epi16(15)));
-        s.minima = _mm256_srli_epi16(pairs, 4);
+        __m256i x = _mm256_cvtepu16_epi32(load_pairs(super, h, i));
+        __m256 scale = load_halves(d), low = load_halves(d + 32);
+        s.scale[0] = times(scale, four(x, 0)), s.scale[1] = times(scale, four(x, 8));
+        s.low[0] = times(low, four(x, 4)), s.low[1] = times(low, four(x, 12));
         break;
     }
     case T_Q3_K: {
-        __m256i second = _mm256_slli_epi32(six(word, 12 * odd + 6), 16);
-        __m256i pairs = _mm256_or_si256(six(word, 12 * odd), second);
-        s.scale = load_halves(d);
-        split_weights(&s, _mm256_sub_epi16(pairs, _mm256_set1_epi16(32)));
+        __m256 scale = load_halves(d);
+        __m256i centre = _mm256_set1_epi32(32);
+        s.scale[0] = times(scale, _mm256_sub_epi32(six(word, 12 * odd), centre));
+        s.scale[1] = times(scale, _mm256_sub_epi32(six(word, 12 * odd + 6), centre));
         break;
     }
-    case T_Q6_K:
-        s.scale = load_halves(d);
-        split_weights(&s, _mm256_cvtepi8_epi16(load_pairs(super, h, i)));
+    case T_Q6_K: {
+        __m256i x = _mm256_cvtepi16_epi32(load_pairs(super, h, i));
+        __m256 scale = load_halves(d);
+        s.scale[0] = times(scale, _mm256_srai_epi32(_mm256_slli_epi32(x, 24), 24));
+        s.scale[1] = times(scale, _mm256_srai_epi32(x, 8));
         break;
-    default: s.scale = load_halves(d + (2 * i < parts ? 0 : 32));
+    }
+    default: s.scale[0] = load_halves(d + (2 * i < parts ? 0 : 32));
     }
     return s;
 }

@@ -23,50 +23,49 @@ INLINE __m512i broadcast(const void *four_bytes) {
     return _mm512_set1_epi32((int)load_u32(four_bytes));
 }
 
+/* What makes up for the offset of the codes, when products are added to it. */
+INLINE __m512i less_offset(const enum type type, const int32_t *minus) {
+    const int shift = offset_of(type);
+    return shift < 0 ? _mm512_setzero_si512() : _mm512_slli_epi32(broadcast(minus), shift);
+}
+
 /* Adds a part's products with `columns` columns to acc. */
 INLINE void add_part(const enum type type, const codes *w, const scales *s, const golem_q8 *a,
                      const int columns, __m512 *acc) {
     const int halves = type == T_Q2_K || type == T_Q3_K || type == T_Q6_K;
-    const int offset = offset_of(type);
-    __m512i total[WIDEST], sum[WIDEST];
+    __m512 x[WIDEST];
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        __m512i sum[WIDEST];
 #pragma GCC unroll 8
-    for (int c = 0; c < columns; c++) {
-        total[c] = sum[c] = _mm512_setzero_si512();
-        if (halves && offset) {
-            __m512i centre = _mm512_sub_epi16(_mm512_setzero_si512(),
-                                              _mm512_mullo_epi16(s->weights, _mm512_set1_epi16((short)offset)));
-            total[c] = _mm512_madd_epi16(broadcast(a[c].half), centre);
-        } else if (offset) {
-            sum[c] = _mm512_madd_epi16(broadcast(a[c].half), _mm512_set1_epi16((short)-offset));
+        for (int c = 0; c < columns; c++) sum[c] = less_offset(type, &a[c].minus[h]);
+#pragma GCC unroll 4
+        for (int v = 4 * h; v < 4 * h + 4; v++) {
+#pragma GCC unroll 8
+            for (int c = 0; c < columns; c++)
+                sum[c] = _mm512_dpbusd_epi32(sum[c], w->v[v], broadcast(a[c].q + 4 * v));
         }
-    }
 #pragma GCC unroll 8
-    for (int v = 0; v < 8; v++) {
-#pragma GCC unroll 8
-        for (int c = 0; c < columns; c++)
-            sum[c] = _mm512_dpbusd_epi32(sum[c], w->v[v], broadcast(a[c].q + 4 * v));
-        if (halves && (v & 3) == 3) {
-#pragma GCC unroll 8
-            for (int c = 0; c < columns; c++) {
-                __m512i scaled = _mm512_mullo_epi32(sum[c], v == 3 ? s->first : s->second);
-                total[c] = _mm512_add_epi32(total[c], scaled);
-                sum[c] = _mm512_setzero_si512();
+        for (int c = 0; c < columns; c++) {
+            __m512 d = _mm512_set1_ps(a[c].d[h]), y = _mm512_cvtepi32_ps(sum[c]);
+            if (!halves) {
+                x[c] = h ? _mm512_fmadd_ps(y, d, x[c]) : _mm512_mul_ps(y, d);
+                continue;
             }
+            y = _mm512_mul_ps(y, s->scale[h]);
+            if (type == T_Q2_K)
+                y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(broadcast(&a[c].minus[h])), s->low[h], y);
+            acc[c] = _mm512_fmadd_ps(y, d, acc[c]);
         }
     }
+    if (halves) return;
 #pragma GCC unroll 8
     for (int c = 0; c < columns; c++) {
-        __m512 d = _mm512_set1_ps(a[c].d);
-        __m512 whole = _mm512_cvtepi32_ps(halves ? total[c] : sum[c]);
-        acc[c] = _mm512_fmadd_ps(whole, _mm512_mul_ps(s->scale, d), acc[c]);
+        acc[c] = _mm512_fmadd_ps(x[c], s->scale[0], acc[c]);
         if (type == T_Q4_1 || type == T_Q5_1)
-            acc[c] = _mm512_fmadd_ps(s->low, _mm512_set1_ps(a[c].s), acc[c]);
+            acc[c] = _mm512_fmadd_ps(s->low[0], _mm512_set1_ps(a[c].s), acc[c]);
         if (type == T_Q4_K || type == T_Q5_K)
-            acc[c] = _mm512_fnmadd_ps(s->low, _mm512_set1_ps(a[c].s), acc[c]);
-        if (type == T_Q2_K) {
-            __m512 minima = _mm512_cvtepi32_ps(_mm512_madd_epi16(broadcast(a[c].half), s->minima));
-            acc[c] = _mm512_fnmadd_ps(minima, _mm512_mul_ps(s->low, d), acc[c]);
-        }
+            acc[c] = _mm512_fnmadd_ps(s->low[0], _mm512_set1_ps(a[c].s), acc[c]);
     }
 }
 
@@ -192,32 +191,53 @@ INLINE void dot_float(const enum type type, const int bytes, const uint8_t *grou
     break
 GOLEM_FLOAT_TYPES(DOT_FLOAT)
 
+/* Of two vectors of 16 at once: the largest in element 0 of the result, and in element 2. */
+INLINE __m128i largest_of(__m512i first, __m512i second) {
+    __m256i x = _mm256_max_epu32(_mm512_castsi512_si256(first), _mm512_extracti64x4_epi64(first, 1));
+    __m256i y = _mm256_max_epu32(_mm512_castsi512_si256(second), _mm512_extracti64x4_epi64(second, 1));
+    x = _mm256_max_epu32(_mm256_unpacklo_epi64(x, y), _mm256_unpackhi_epi64(x, y));
+    __m128i z = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    return _mm_max_epu32(z, _mm_shuffle_epi32(z, 0xb1));
+}
+
+/* The sums, likewise. */
+INLINE __m128i sums_of(__m512i first, __m512i second) {
+    __m256i x = _mm256_add_epi32(_mm512_castsi512_si256(first), _mm512_extracti64x4_epi64(first, 1));
+    __m256i y = _mm256_add_epi32(_mm512_castsi512_si256(second), _mm512_extracti64x4_epi64(second, 1));
+    x = _mm256_add_epi32(_mm256_unpacklo_epi64(x, y), _mm256_unpackhi_epi64(x, y));
+    __m128i z = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    return _mm_add_epi32(z, _mm_shuffle_epi32(z, 0xb1));
+}
+
+/* 127 / largest and largest / 127 of sixteen values, as linear_portable.c has them. */
+INLINE void scale_of(uint32_t largest, float *inverse, float *d) {
+    float amax = float_of_bits(largest);
+    int finite = largest < 0x7f800000, used = finite && amax >= 1e-30f;
+    *inverse = used ? 127.0f / amax : 0.0f;
+    *d = used ? amax / 127.0f : finite ? 0.0f : float_of_bits(0x7fc00000);
+}
+
 /* See linear_portable.c: 32 values are two vectors. */
 __attribute__((target(TARGET))) static void quantise_row(const float *x, int in, golem_q8 *q,
                                                          int n) {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
     for (int b = 0; b < in / 32; b++, x += 32, q += n) {
         __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
-        __m512i m0 = _mm512_and_si512(_mm512_castps_si512(x0), magnitude);
-        __m512i m1 = _mm512_and_si512(_mm512_castps_si512(x1), magnitude);
-        uint32_t largest = _mm512_reduce_max_epu32(_mm512_max_epu32(m0, m1));
-        float amax = float_of_bits(largest);
-        int finite = largest < 0x7f800000, used = finite && amax >= 1e-30f;
-        if (!used) {
-            memset(q, 0, sizeof *q);
-            if (!finite) q->d = q->s = float_of_bits(0x7fc00000);
-            continue;
-        }
-        __m512 inverse = _mm512_set1_ps(127.0f / amax);
-        __m512i i0 = _mm512_cvtps_epi32(_mm512_mul_ps(x0, inverse)); /* to nearest even */
-        __m512i i1 = _mm512_cvtps_epi32(_mm512_mul_ps(x1, inverse));
+        __m128i largest = largest_of(_mm512_and_si512(_mm512_castps_si512(x0), magnitude),
+                                     _mm512_and_si512(_mm512_castps_si512(x1), magnitude));
+        float inverse[2];
+        scale_of((uint32_t)_mm_cvtsi128_si32(largest), &inverse[0], &q->d[0]);
+        scale_of((uint32_t)_mm_extract_epi32(largest, 2), &inverse[1], &q->d[1]);
+        /* to nearest even; where the inverse is 0, so are the codes, whatever the values are */
+        __mmask16 used0 = inverse[0] > 0 ? 0xffff : 0, used1 = inverse[1] > 0 ? 0xffff : 0;
+        __m512i i0 = _mm512_maskz_cvtps_epi32(used0, _mm512_mul_ps(x0, _mm512_set1_ps(inverse[0])));
+        __m512i i1 = _mm512_maskz_cvtps_epi32(used1, _mm512_mul_ps(x1, _mm512_set1_ps(inverse[1])));
         _mm_storeu_si128((__m128i *)q->q, _mm512_cvtepi32_epi8(i0));
         _mm_storeu_si128((__m128i *)(q->q + 16), _mm512_cvtepi32_epi8(i1));
-        int first = _mm512_reduce_add_epi32(i0), second = _mm512_reduce_add_epi32(i1);
-        q->d = amax / 127.0f;
-        q->s = q->d * (float)(first + second);
-        q->half[0] = (int16_t)first;
-        q->half[1] = (int16_t)second;
+        __m128i sums = sums_of(i0, i1);
+        q->minus[0] = -_mm_cvtsi128_si32(sums);
+        q->minus[1] = -_mm_extract_epi32(sums, 2);
+        q->s = -(q->d[0] * (float)q->minus[0] + q->d[1] * (float)q->minus[1]);
     }
 }
 

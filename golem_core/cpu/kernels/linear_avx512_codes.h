@@ -16,12 +16,9 @@ typedef struct {
     __m512i v[8];
 } codes;
 
-/* f32 and integer numbers of a part, one lane a row. */
+/* f32 numbers of a part, one lane a row. */
 typedef struct {
-    __m512 scale, low;
-    __m512i first, second; /* integer scales of the halves */
-    __m512i weights;       /* both as 16-bit pairs */
-    __m512i minima;
+    __m512 scale[2], low[2]; /* [0] of the part or [0], [1] of its halves */
 } scales;
 
 INLINE __m512i load_vector(const uint8_t *part, int vector) {
@@ -93,24 +90,25 @@ INLINE codes load_codes(const uint8_t *part, const int bits) {
     return w;
 }
 
-/* What is subtracted from a code to get its value; codes are made unsigned with it. */
+/* The offset subtracted from codes to get their value, and added to make values unsigned:
+ * its binary logarithm, or -1 where there is none. */
 INLINE int offset_of(const enum type type) {
     switch (type) {
-    case T_Q4_0: return 8;
-    case T_Q5_0: return 16;
-    case T_Q8_0: return 128;
-    case T_Q3_K: return 4;
-    case T_Q6_K: return 32;
+    case T_Q4_0: return 3;
+    case T_Q5_0: return 4;
+    case T_Q8_0: return 7;
+    case T_Q3_K: return 2;
+    case T_Q6_K: return 5;
     case T_IQ4_NL:
-    case T_IQ4_XS: return 128;
-    case T_MXFP4: return 12;
+    case T_IQ4_XS: return 7;
+    case T_MXFP4: return 4;
     case T_Q1_0:
     case T_Q2_0:
     case T_PQ2_0:
     case T_PTQ1_0:
     case T_TQ1_0:
-    case T_TQ2_0: return 1;
-    default: return 0;
+    case T_TQ2_0: return 0;
+    default: return -1;
     }
 }
 
@@ -118,9 +116,9 @@ INLINE int offset_of(const enum type type) {
 INLINE void look_up(const enum type type, codes *w) {
     __m512i t;
     if (type == T_IQ4_NL || type == T_IQ4_XS)
-        t = table(iq4_values, offset_of(type));
+        t = table(iq4_values, 1 << offset_of(type));
     else if (type == T_MXFP4)
-        t = table(fp4_values, offset_of(type));
+        t = table(fp4_values, 1 << offset_of(type));
     else
         return;
 #pragma GCC unroll 8
@@ -157,11 +155,15 @@ INLINE __m512i six(__m512i word, const int at) {
     return _mm512_and_si512(_mm512_srli_epi32(word, at), _mm512_set1_epi32(63));
 }
 
-/* 16-bit pairs of the halves' integer scales -> weights, first, second */
-INLINE void split_weights(scales *s, __m512i pairs) {
-    s->weights = pairs;
-    s->first = _mm512_srai_epi32(_mm512_slli_epi32(pairs, 16), 16);
-    s->second = _mm512_srai_epi32(pairs, 16);
+/* Bits at .. at + 3 */
+INLINE __m512i four(__m512i word, const int at) {
+    return _mm512_and_si512(_mm512_srli_epi32(word, at), _mm512_set1_epi32(15));
+}
+
+INLINE __m512 times(__m512 d, __m512i x) { return _mm512_mul_ps(d, _mm512_cvtepi32_ps(x)); }
+
+INLINE __m256i load_pairs(const uint8_t *super, int i) {
+    return _mm256_load_si256((const __m256i *)(super + 64 + 32 * i));
 }
 
 /* Scales of part i of `parts`; word and odd: for types with sixes. */
@@ -171,43 +173,42 @@ INLINE scales load_scales(const enum type type, const uint8_t *super, int i, con
     switch (type) {
     case T_Q4_1:
     case T_Q5_1:
-        s.scale = load_halves(super);
-        s.low = load_halves(super + 32);
+        s.scale[0] = load_halves(super);
+        s.low[0] = load_halves(super + 32);
         break;
     case T_Q4_K:
     case T_Q5_K:
-        s.scale = _mm512_mul_ps(load_halves(super), _mm512_cvtepi32_ps(six(word, 12 * odd)));
-        s.low = _mm512_mul_ps(load_halves(super + 32), _mm512_cvtepi32_ps(six(word, 12 * odd + 6)));
+        s.scale[0] = times(load_halves(super), six(word, 12 * odd));
+        s.low[0] = times(load_halves(super + 32), six(word, 12 * odd + 6));
         break;
     case T_IQ4_XS: {
         __m512i x = _mm512_cvtepi8_epi32(_mm_load_si128((const __m128i *)(super + 64 + 16 * i)));
-        s.scale = _mm512_mul_ps(load_halves(super), _mm512_cvtepi32_ps(x));
+        s.scale[0] = times(load_halves(super), x);
         break;
     }
-    case T_MXFP4: s.scale = load_powers(super + 16 * i); break;
+    case T_MXFP4: s.scale[0] = load_powers(super + 16 * i); break;
     case T_Q2_K: {
-        __m256i x = _mm256_load_si256((const __m256i *)(super + 64 + 32 * i));
-        __m512i pairs = _mm512_cvtepu8_epi16(x);
-        s.scale = load_halves(super);
-        s.low = load_halves(super + 32);
-        split_weights(&s, _mm512_and_si512(pairs, _mm512_set1_epi16(15)));
-        s.minima = _mm512_srli_epi16(pairs, 4);
+        __m512i x = _mm512_cvtepu16_epi32(load_pairs(super, i));
+        __m512 d = load_halves(super), m = load_halves(super + 32);
+        s.scale[0] = times(d, four(x, 0)), s.scale[1] = times(d, four(x, 8));
+        s.low[0] = times(m, four(x, 4)), s.low[1] = times(m, four(x, 12));
         break;
     }
     case T_Q3_K: {
-        __m512i second = _mm512_slli_epi32(six(word, 12 * odd + 6), 16);
-        __m512i pairs = _mm512_or_si512(six(word, 12 * odd), second);
-        s.scale = load_halves(super);
-        split_weights(&s, _mm512_sub_epi16(pairs, _mm512_set1_epi16(32)));
+        __m512 d = load_halves(super);
+        __m512i centre = _mm512_set1_epi32(32);
+        s.scale[0] = times(d, _mm512_sub_epi32(six(word, 12 * odd), centre));
+        s.scale[1] = times(d, _mm512_sub_epi32(six(word, 12 * odd + 6), centre));
         break;
     }
     case T_Q6_K: {
-        __m256i x = _mm256_load_si256((const __m256i *)(super + 64 + 32 * i));
-        s.scale = load_halves(super);
-        split_weights(&s, _mm512_cvtepi8_epi16(x));
+        __m512i x = _mm512_cvtepi16_epi32(load_pairs(super, i));
+        __m512 d = load_halves(super);
+        s.scale[0] = times(d, _mm512_srai_epi32(_mm512_slli_epi32(x, 24), 24));
+        s.scale[1] = times(d, _mm512_srai_epi32(x, 8));
         break;
     }
-    default: s.scale = load_halves(super + (2 * i < parts ? 0 : 32));
+    default: s.scale[0] = load_halves(super + (2 * i < parts ? 0 : 32));
     }
     return s;
 }

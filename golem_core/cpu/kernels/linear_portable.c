@@ -1,15 +1,16 @@
 /* Group dot products in plain C: for machines without a faster set, and the meaning of the others.
  *
- * A part (32 columns of 16 rows) gives, for each row and column c, an integer
- *     total = sum of (value of the code) * q          exact, below 2^24: exact as f32 too
- * (two halves of 16 each times its own small integer scale in Q2_K, Q3_K and Q6_K), and the row's
- * sum grows, part after part in order, by
- *     acc = fma(total, scale * d, acc)                all types
- *     acc = fma(low, s, acc)                          with minima: Q4_1 Q5_1 Q4_K Q5_K
- *     acc = fma(sum of minimum * half, low * d, acc)  Q2_K
- * where scale and low are the part's f32 numbers of the row (products of an f16 and a 6-bit integer
- * are exact) and d, s, half the column's. Every instruction set does these steps and no others, so
- * all give the same bits. Without fma hardware fmaf is slow but right.
+ * A part (32 columns of 16 rows) gives, for each row and column c, two integers
+ *     sum[h] = sum of (value of the code) * q over its half h     exact, below 2^24: exact as f32 too
+ * and the row's sum grows, part after part in order, by
+ *     acc = fma(fma(sum[1], d[1], sum[0] * d[0]), scale, acc)
+ *     acc = fma(s, low, acc)                                      with minima: Q4_1 Q5_1 Q4_K Q5_K
+ * or, where halves have scales of their own (Q2_K Q3_K Q6_K), for h = 0, then 1, by
+ *     acc = fma(sum[h] * scale[h], d[h], acc)                     Q3_K Q6_K
+ *     acc = fma(fma(minus[h], low[h], sum[h] * scale[h]), d[h], acc)    Q2_K
+ * where scale and low are the row's f32 numbers (products of an f16 and a small integer are exact)
+ * and d, s, minus the column's. Every instruction set does these steps and no others, so all give
+ * the same bits. Without fma hardware fmaf is slow but right.
  *
  * F32, F16 and BF16: two sums, of even and of odd columns, in order, added at the end; here with
  * separate multiply and add where the compiler knows no fma, so that bits differ from other sets.
@@ -22,10 +23,8 @@
 
 /* A part, decoded. */
 struct part {
-    int8_t w[GOLEM_GROUP][32];       /* values of the codes */
-    float scale[GOLEM_GROUP], low[GOLEM_GROUP];
-    int16_t weight[GOLEM_GROUP][2];  /* integer scales of the two halves */
-    int16_t minimum[GOLEM_GROUP][2];
+    int8_t w[GOLEM_GROUP][32];  /* values of the codes */
+    float scale[GOLEM_GROUP][2], low[GOLEM_GROUP][2];  /* [0] of the part or [0], [1] of its halves */
 };
 
 INLINE float half_at(const uint8_t *scales, int r) { return f32_of_f16(load_u16(scales + 2 * r)); }
@@ -90,29 +89,28 @@ INLINE void load_scales(const enum type type, const uint8_t *super, int i, int p
         switch (type) {
         case T_Q4_1:
         case T_Q5_1:
-            o->scale[r] = d;
-            o->low[r] = second;
+            o->scale[r][0] = d;
+            o->low[r][0] = second;
             break;
         case T_Q4_K:
         case T_Q5_K:
-            o->scale[r] = d * (float)six(super + 64, i, r, 0);
-            o->low[r] = -(second * (float)six(super + 64, i, r, 1));
+            o->scale[r][0] = d * (float)six(super + 64, i, r, 0);
+            o->low[r][0] = -(second * (float)six(super + 64, i, r, 1));
             break;
-        case T_IQ4_XS: o->scale[r] = d * (float)(int8_t)super[64 + 16 * i + r]; break;
-        case T_MXFP4: o->scale[r] = f32_of_e8(super[16 * i + r]); break;
+        case T_IQ4_XS: o->scale[r][0] = d * (float)(int8_t)super[64 + 16 * i + r]; break;
+        case T_MXFP4: o->scale[r][0] = f32_of_e8(super[16 * i + r]); break;
         case T_Q2_K:
         case T_Q3_K:
         case T_Q6_K:
-            o->scale[r] = d;
-            o->low[r] = -second;
             for (int h = 0; h < 2; h++) {
-                if (type == T_Q2_K) o->weight[r][h] = pair[h] & 15;
-                if (type == T_Q2_K) o->minimum[r][h] = pair[h] >> 4;
-                if (type == T_Q3_K) o->weight[r][h] = (int16_t)(six(super + 64, i, r, h) - 32);
-                if (type == T_Q6_K) o->weight[r][h] = (int8_t)pair[h];
+                int weight = pair[h] & 15;
+                if (type == T_Q3_K) weight = six(super + 64, i, r, h) - 32;
+                if (type == T_Q6_K) weight = (int8_t)pair[h];
+                o->scale[r][h] = d * (float)weight;
+                o->low[r][h] = second * (float)(pair[h] >> 4);
             }
             break;
-        default: o->scale[r] = 2 * i < parts ? d : second;
+        default: o->scale[r][0] = 2 * i < parts ? d : second;
         }
     }
 }
@@ -128,14 +126,19 @@ INLINE void add_part(const enum type type, const struct part *o, const golem_q8 
     const int halves = type == T_Q2_K || type == T_Q3_K || type == T_Q6_K;
     const int affine = type == T_Q4_1 || type == T_Q5_1 || type == T_Q4_K || type == T_Q5_K;
     for (int r = 0; r < GOLEM_GROUP; r++) {
-        int first = dot16(o->w[r], a->q), second = dot16(o->w[r] + 16, a->q + 16);
-        int total = halves ? first * o->weight[r][0] + second * o->weight[r][1] : first + second;
-        acc[r] = fmaf((float)total, o->scale[r] * a->d, acc[r]);
-        if (affine) acc[r] = fmaf(o->low[r], a->s, acc[r]);
-        if (type == T_Q2_K) {
-            int minima = a->half[0] * o->minimum[r][0] + a->half[1] * o->minimum[r][1];
-            acc[r] = fmaf((float)minima, o->low[r] * a->d, acc[r]);
+        float first = (float)dot16(o->w[r], a->q), second = (float)dot16(o->w[r] + 16, a->q + 16);
+        const float *scale = o->scale[r], *low = o->low[r];
+        if (halves) {
+            first *= scale[0], second *= scale[1];
+            if (type == T_Q2_K) {
+                first = fmaf((float)a->minus[0], low[0], first);
+                second = fmaf((float)a->minus[1], low[1], second);
+            }
+            acc[r] = fmaf(second, a->d[1], fmaf(first, a->d[0], acc[r]));
+        } else {
+            acc[r] = fmaf(fmaf(second, a->d[1], first * a->d[0]), scale[0], acc[r]);
         }
+        if (affine) acc[r] = fmaf(a->s, low[0], acc[r]);
     }
 }
 
@@ -204,26 +207,30 @@ INLINE int nearest(float x) {
     return (int)bits_of_float(x + 0x1.8p23f) - (int)bits_of_float(0x1.8p23f);
 }
 
+/* Sixteen values -> codes and minus their sum; returns their scale. */
+INLINE float quantise_half(const float *x, int8_t *codes, int32_t *minus) {
+    uint32_t largest = 0; /* magnitudes order as their bits do, and NaN is above infinity */
+    for (int k = 0; k < 16; k++) {
+        uint32_t magnitude = bits_of_float(x[k]) & 0x7fffffff;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    float amax = float_of_bits(largest);
+    int finite = largest < 0x7f800000, used = finite && amax >= 1e-30f;
+    float inverse = used ? 127.0f / amax : 0.0f;
+    *minus = 0;
+    for (int k = 0; k < 16; k++) {
+        int code = used ? nearest(x[k] * inverse) : 0;
+        codes[k] = (int8_t)code;
+        *minus -= code;
+    }
+    return used ? amax / 127.0f : finite ? 0.0f : float_of_bits(0x7fc00000);
+}
+
 static void quantise_row(const float *x, int in, golem_q8 *q, int n) {
     for (int b = 0; b < in / 32; b++, x += 32, q += n) {
-        uint32_t largest = 0; /* magnitudes order as their bits do, and NaN is above infinity */
-        for (int k = 0; k < 32; k++) {
-            uint32_t magnitude = bits_of_float(x[k]) & 0x7fffffff;
-            largest = magnitude > largest ? magnitude : largest;
-        }
-        float amax = float_of_bits(largest);
-        int finite = largest < 0x7f800000, used = finite && amax >= 1e-30f;
-        float inverse = used ? 127.0f / amax : 0.0f;
-        int sum[2] = {0, 0};
-        for (int k = 0; k < 32; k++) {
-            int code = used ? nearest(x[k] * inverse) : 0;
-            q->q[k] = (int8_t)code;
-            sum[k >> 4] += code;
-        }
-        q->d = used ? amax / 127.0f : finite ? 0.0f : float_of_bits(0x7fc00000);
-        q->s = q->d * (float)(sum[0] + sum[1]);
-        q->half[0] = (int16_t)sum[0];
-        q->half[1] = (int16_t)sum[1];
+        for (int h = 0; h < 2; h++)
+            q->d[h] = quantise_half(x + 16 * h, q->q + 16 * h, &q->minus[h]);
+        q->s = -(q->d[0] * (float)q->minus[0] + q->d[1] * (float)q->minus[1]);
     }
 }
 

@@ -141,6 +141,18 @@ def test_a_damaged_scale_gives_no_finite_product(isa, name, scale):
     assert not np.isfinite(got).any()
 
 
+@pytest.mark.parametrize("name", CODE_TYPES)
+@pytest.mark.parametrize("at", [3, 20, 63])
+def test_a_non_finite_activation_makes_its_columns_products_nan(isa, name, at):
+    need(isa)
+    width = max(64, TYPES[name][1])
+    rows = random_rows(name, 16, width, np.random.default_rng(37))
+    x = np.ones((3, width), np.float32)
+    x[1, at] = np.inf
+    got = product(isa, name, pack(name, rows, width), width, prepare(name, x)[0], 0, 3)
+    assert np.isnan(got[1]).all() and np.isfinite(got[[0, 2]]).all()
+
+
 @pytest.mark.parametrize("exponent", [0, 1, 2, 127, 240])
 def test_mxfp4_scales_of_every_kind(isa, exponent):
     """Subnormal powers of two included."""

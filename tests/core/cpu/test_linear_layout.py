@@ -8,6 +8,7 @@ from golem_core.formats.blocks import TYPES as FILE_TYPES
 from tests.core.cpu.linear_cases import (
     ISAS,
     TYPES,
+    columns_of,
     need,
     pack,
     parts,
@@ -93,19 +94,27 @@ class TestQuantise:
         rng = np.random.default_rng(5)
         x = (rng.standard_normal((7, 160)) * 10.0 ** rng.integers(-6, 6, (7, 1))).astype(np.float32)
         f = parts(records(x, isa))
-        blocks = x.reshape(7, 5, 32).transpose(1, 0, 2)
+        blocks = x.reshape(7, 5, 2, 16).transpose(1, 0, 2, 3)
         amax = np.abs(blocks).max(-1)
         assert np.array_equal(f["d"], amax / np.float32(127))
         inverse = np.float32(127) / amax
         assert np.array_equal(f["q"], np.rint(blocks * inverse[..., None]))
-        assert np.array_equal(f["half"], f["q"].reshape(5, 7, 2, 16).sum(-1, dtype=np.int32))
-        assert np.array_equal(f["s"], f["d"] * f["q"].sum(-1, dtype=np.int32).astype(np.float32))
+        assert np.array_equal(f["minus"], -f["q"].sum(-1, dtype=np.int32))
+        sums = f["d"] * f["q"].sum(-1, dtype=np.int32).astype(np.float32)
+        assert np.array_equal(f["s"], sums[..., 0] + sums[..., 1])
+
+    def test_a_large_value_takes_no_precision_from_the_sixteen_beside_it(self, isa):
+        need(isa)
+        x = np.random.default_rng(8).standard_normal((1, 64)).astype(np.float32)
+        x[:, 16:32] *= 1e-6
+        error = np.abs(columns_of(records(x, isa)) - x).reshape(4, 16).max(-1)
+        assert np.all(error <= np.abs(x).reshape(4, 16).max(-1) / 254 * 1.0001)
 
     def test_ties_go_to_even(self, isa):
         need(isa)
         x = np.zeros((1, 32), np.float32)
         x[0, :7] = [127, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5]
-        assert list(parts(records(x, isa))["q"][0, 0, :7]) == [127, 0, 2, 2, 0, -2, -2]
+        assert list(parts(records(x, isa))["q"][0, 0, 0, :7]) == [127, 0, 2, 2, 0, -2, -2]
 
     def test_bits_are_those_of_the_portable_quantiser(self, isa):
         need(isa)
@@ -114,17 +123,19 @@ class TestQuantise:
         assert records(x, isa).tobytes() == records(x).tobytes()
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-    def test_a_non_finite_value_poisons_its_block_only(self, isa, bad):
+    def test_a_non_finite_value_poisons_its_sixteen_only(self, isa, bad):
         need(isa)
         x = np.ones((1, 96), np.float32)
         x[0, 40] = bad
         f = parts(records(x, isa))
-        assert np.array_equal(np.isnan(f["d"][:, 0]), [False, True, False])
+        assert np.array_equal(
+            np.isnan(f["d"][:, 0]), [[False, False], [True, False], [False, False]]
+        )
         assert np.array_equal(np.isnan(f["s"][:, 0]), [False, True, False])
-        assert not f["q"][1].any()
+        assert not f["q"][1, 0, 0].any() and (f["q"][1, 0, 1] == 127).all()
 
     @pytest.mark.parametrize("tiny", [0.0, 1e-45, 1e-38, 9e-31])
     def test_what_is_almost_zero_is_zero(self, isa, tiny):
         need(isa)
         f = parts(records(np.full((1, 32), tiny, np.float32), isa))
-        assert f["d"][0, 0] == 0 and f["s"][0, 0] == 0 and not f["q"].any()
+        assert not f["d"].any() and f["s"][0, 0] == 0 and not f["q"].any()
