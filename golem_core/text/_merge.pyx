@@ -490,3 +490,45 @@ cdef class Alphabet:
             scratch.text[at] = self.byte_of[c]
             at += 1
         return at
+
+
+cdef class LongestMatch:
+    """WordPiece: from the front the longest token each time; ``unknown`` for a word that has none.
+
+    Only the first ``tokens`` strings of ``table`` count.
+    """
+
+    cdef Table table
+    cdef int32_t tokens
+    cdef int32_t unknown
+
+    def __cinit__(self, Table table not None, int32_t tokens, int32_t unknown=-1):
+        self.table = table
+        self.tokens = tokens
+        self.unknown = unknown
+
+    def extend(self, list words, list ids):
+        """Append the ids of each of ``words`` (str without surrogates) to ``ids``."""
+        cdef Py_ssize_t size, at, end
+        cdef const uint8_t *text
+        cdef int32_t number
+        cdef Py_ssize_t before
+        for word in words:
+            text = <const uint8_t *>PyUnicode_AsUTF8AndSize(word, &size)
+            before = len(ids)
+            at = 0
+            while at < size:
+                end = min(size, at + self.table.longest)
+                number = -1
+                while end > at:
+                    number = self.table.find(text + at, end - at)
+                    if 0 <= number < self.tokens:
+                        break
+                    end -= 1
+                if end == at:
+                    del ids[before:]
+                    if self.unknown >= 0:
+                        ids.append(self.unknown)
+                    break
+                ids.append(number)
+                at = end

@@ -65,11 +65,11 @@ class Tokenizer(ABC):
         at = 0
         for start, end, token in self._specials.cut(raw, parse_special):
             if start > at:
-                self._encode(raw[at:start].decode(), ids, at)
+                self._encode(raw[at:start].decode(), ids)
             ids.append(token)
             at = end
         if at < len(raw):
-            self._encode(raw[at:].decode() if at else raw.decode(), ids, at)
+            self._encode(raw[at:].decode(), ids)
         if add_special:
             ids += self._closing()
         return ids
@@ -133,8 +133,8 @@ class Tokenizer(ABC):
     _space_prefix = False
 
     @abstractmethod
-    def _encode(self, text: str, ids: list[int], at: int) -> None:
-        """Append the ids of ``text``, which holds no special tokens; 0 = it opens the text."""
+    def _encode(self, text: str, ids: list[int]) -> None:
+        """Append the ids of ``text``, which is not empty and holds no special tokens."""
 
     @abstractmethod
     def _piece(self, token: int) -> bytes:

@@ -30,7 +30,7 @@ class ByteTokenizer(Tokenizer):
             whole=self._split.whole_words,
         )
 
-    def _encode(self, text: str, ids: list[int], at: int) -> None:
+    def _encode(self, text: str, ids: list[int]) -> None:
         self._merger.extend(self._split(text), ids)
 
     def _piece(self, token: int) -> bytes:
@@ -51,7 +51,7 @@ class SpaceTokenizer(Tokenizer):
         )
         self._words = word_pattern(table.before(SPACE.encode()), apart="\n")
 
-    def _encode(self, text: str, ids: list[int], at: int) -> None:
+    def _encode(self, text: str, ids: list[int]) -> None:
         self._merger.extend(self._words.findall(text.replace(" ", SPACE)), ids)
 
     def _piece(self, token: int) -> bytes:

@@ -7,13 +7,18 @@ from golem_core.text.base import Tokenizer
 from golem_core.text.bpe import ByteTokenizer, SpaceTokenizer
 from golem_core.text.detokenizer import Detokenizer
 from golem_core.text.errors import TokenizerError
+from golem_core.text.sentencepiece import ScoreTokenizer, UnigramTokenizer
+from golem_core.text.wordpiece import WordPieceTokenizer
 
 __all__ = ["KINDS", "Detokenizer", "Tokenizer", "TokenizerError", "load_tokenizer"]
 
 # tokenizer.ggml.model to the class that reads it.
 KINDS: dict[str, type[Tokenizer]] = {
     "gpt2": ByteTokenizer,
+    "llama": ScoreTokenizer,
     "gemma4": SpaceTokenizer,
+    "t5": UnigramTokenizer,
+    "bert": WordPieceTokenizer,
 }
 
 
