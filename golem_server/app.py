@@ -7,7 +7,7 @@ import falcon
 
 from golem_core.sample import ParamError
 from golem_core.schedule import ScheduleError
-from golem_core.text import TemplateError
+from golem_core.text.template import TemplateError
 from golem_server import health, models, openai
 from golem_server.access_log import NOTE, AccessLog
 from golem_server.errors import ClientGone, Refusal, answer, as_refusal, of_falcon

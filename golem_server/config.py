@@ -113,15 +113,15 @@ def load(
     tables = [Table("server", ServerSettings)]
     tables += [Table(name, cls, plugin=True) for name, cls in plugins.settings().items()]
     fields = [s for table in tables for s in table.settings]
-    given = parse_flags(fields, arguments, ACTIONS)
-    named = given.values.get("config", [environ.get("GOLEM_CONFIG", "")])[-1]
-    toml = read_toml(Path(named)) if named and "help" not in given.actions else None
     try:
+        given = parse_flags(fields, arguments, ACTIONS)
+        helps = "help" in given.actions
+        named = given.values.get("config", [environ.get("GOLEM_CONFIG", "")])[-1]
         settings = resolve(
             tables,
             given=given,
-            environ={} if "help" in given.actions else environ,
-            toml=toml,
+            environ={} if helps else environ,
+            toml=read_toml(Path(named)) if named and not helps else None,
             toml_name=named,
             other_variables=OTHER_VARIABLES,
         )

@@ -11,7 +11,7 @@ import msgspec
 
 from golem_core.sample.params import ParamError
 from golem_core.schedule.errors import ContextExceeded, EngineClosed, PassFailed, QueueFull
-from golem_core.text import TemplateError
+from golem_core.text.template import TemplateError
 
 JSON = "application/json; charset=utf-8"
 

@@ -14,7 +14,7 @@ from gunicorn.arbiter import Arbiter
 from golem_core.plugins import load_plugins
 from golem_server.address import parse_address
 from golem_server.config import PROGRAM, ServerSettings, load
-from golem_server.serve import one_line, say
+from golem_server.serve import announce, one_line, say
 
 # gunicorn takes every name here that is one of its settings' ("config" is), hence the
 # imports by name and the underscore.
@@ -55,9 +55,7 @@ def post_worker_init(worker: Any) -> None:
         finish(number, frame)
 
     def ready() -> None:
-        for line in service.lines:
-            say(line)
-        say(f"listening on {parse_address(_server.addr).url}/v1")
+        announce(service, str(worker.sockets[0]))
 
     def failed(error: BaseException) -> None:
         say(f"{PROGRAM}: {one_line(error)}")

@@ -20,15 +20,27 @@ from golem_core.settings import SettingsError
 from golem_server.address import Address, listen, parse_address
 from golem_server.app import Application
 from golem_server.config import PROGRAM
-from golem_server.service import Phase
+from golem_server.service import Phase, Service
 
 BODY_MARGIN = 1 << 20  # waitress refuses only what golem's own, better worded limit let through
 IDLE_CHECK_SECONDS = 0.05
+EXIT_SECONDS = 10.0
 
 
 def say(line: str) -> None:
     """A line of the start-up log."""
     print(line, file=sys.stderr, flush=True)
+
+
+def announce(service: Service, url: str) -> None:
+    """The start-up log of a service that is ready."""
+    for line in service.lines:
+        say(line)
+    if service.chats:
+        carries = f"{service.server.parallel} conversations at once, batched into one pass"
+    else:
+        carries = " and ".join(one.plugin for one in service.opened) + " only"
+    say(f"listening on {url}/v1 — {carries}")
 
 
 def create_server(app: Application, sock: socket.socket | None, address: Address) -> Any:
@@ -83,27 +95,31 @@ class Server:
         try:
             self.service.start(self._ready, self._load_failed)
             self._server.run()
+        except SystemExit:
+            pass  # a signal before or after waitress's own loop
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-            self.service.close()
-            self._server.close()
-            if self.address.path:
-                with contextlib.suppress(OSError):
-                    os.unlink(self.address.path)
+            self._close()
         return self.status
+
+    def _close(self) -> None:
+        # If a thread that computes does not come back, the process ends all the same.
+        last_resort = threading.Timer(EXIT_SECONDS, os._exit, [self.status])
+        last_resort.daemon = True
+        last_resort.start()
+        self.service.close()
+        self._server.task_dispatcher.shutdown()
+        self._server.close()
+        if self.address.path:
+            with contextlib.suppress(OSError):
+                os.unlink(self.address.path)
+        last_resort.cancel()
 
     # ---- on the loader's thread ----
 
     def _ready(self) -> None:
-        service = self.service
-        for line in service.lines:
-            say(line)
-        if service.chats:
-            carries = f"{service.server.parallel} conversations at once, batched into one pass"
-        else:
-            carries = " and ".join(one.plugin for one in service.opened) + " only"
-        say(f"listening on {self.address.url}/v1 — {carries}")
+        announce(self.service, self.address.url)
 
     def _load_failed(self, error: BaseException) -> None:
         say(f"{PROGRAM}: {one_line(error)}")
@@ -115,8 +131,10 @@ class Server:
 
     def _on_signal(self, number: int, frame: Any) -> None:
         if self._stopping or self._failed or self.service.phase is Phase.LOADING:
-            raise SystemExit  # waitress ends its loop and its threads
+            self.service.close()  # answers fail now, so that waitress's threads can end
+            raise SystemExit
         self._stopping = True
+        say(f"{PROGRAM}: shutting down once every answer is finished; a second signal ends now")
         self._server.accepting = False
         self.service.drain()
         threading.Thread(target=self._finish, name="golem-drain", daemon=True).start()

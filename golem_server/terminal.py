@@ -26,7 +26,7 @@ from golem_core.settings import (
     resolve,
     setting,
 )
-from golem_core.text import TemplateError
+from golem_core.text.template import TemplateError
 from golem_server.chat import encode_prompt
 from golem_server.serve import one_line, say
 from golem_server.version import VERSION

@@ -140,6 +140,17 @@ class Running:
         """Let so many passes through; None = all."""
         self.request("POST", "/test/state", json.dumps(passes).encode())
 
+    def fill_slots(self, data):
+        """Two sockets whose requests hold the two slots, in a pass that is held back."""
+        self.allow(0)
+        first = self.open("/v1/chat/completions", data)
+        self.until_state(lambda s: s["held_back"])
+        second = self.open("/v1/chat/completions", data)
+        self.until_state(lambda s: s["busy"] == 2)
+        self.allow(1)  # slots are given between passes
+        self.until_state(lambda s: s["held_back"] and all(s["slots"]))
+        return [first, second]
+
     def until_state(self, condition):
         return self.until(lambda: (s := self.state) and condition(s) and s)
 
@@ -168,6 +179,16 @@ def events_of(body: bytes):
     frames = [f for f in body.decode().split("\n\n") if f and not f.startswith(":")]
     assert all(frame.startswith("data: ") for frame in frames), frames
     return [frame.removeprefix("data: ") for frame in frames]
+
+
+def receive(connection, enough):
+    """What arrives on a socket until that is enough; its end before that is a failure."""
+    received = b""
+    while not enough(received):
+        chunk = connection.recv(65536)
+        assert chunk, received
+        received += chunk
+    return received
 
 
 def reset(connection):

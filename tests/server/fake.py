@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from golem_core.state.states import States
-from golem_core.text import TemplateError
+from golem_core.text.template import TemplateError
 from golem_server import sse, wsgi
 from golem_server.app import Application
 from golem_server.serve import Server
@@ -56,6 +56,10 @@ class FakeStream:
     def __init__(self):
         self.pending = b""
 
+    @property
+    def held(self):
+        return self.pending
+
     def push(self, token):
         self.pending += bytes([token]) if token < 256 else b""
         try:
@@ -95,6 +99,7 @@ class FakeExecutor:
     """Knows what every slot has been fed, and gives the next byte of its answer.
 
     ``gate`` is closed by a test to hold passes back; ``passes`` records the slots of each.
+    ``FAKE_PASS_SECONDS`` makes every pass last.
     """
 
     threads = 1
@@ -106,6 +111,7 @@ class FakeExecutor:
         self.allowed: int | None = None  # passes that may start; None = any number
         self.passes: list[list[int]] = []
         self.waits = False  # a pass is held back now
+        self.seconds = float(os.environ.get("FAKE_PASS_SECONDS", 0))
 
     def allow(self, count: int | None) -> None:
         with self.gate:
@@ -122,6 +128,7 @@ class FakeExecutor:
             self.waits = False
             if self.allowed is not None:
                 self.allowed -= 1
+            self.gate.wait_for(lambda: False, self.seconds)
         ends = {}
         for slot, first, count, index, _role in runs:
             del self.held[slot][index:]
@@ -187,12 +194,24 @@ class FakeModel:
 
 
 def open_fake(server, progress) -> FakeModel:
-    """Opens at once, or when somebody writes to the pipe that the environment names."""
+    """Opens a model, once ``go`` is written to the pipe FAKE_PIPE where there is one.
+
+    What is written to the pipe FAKE_RELEASE later opens the gate.
+    """
     progress(0.25)
     pipe = os.environ.get("FAKE_PIPE")
     if pipe and Path(pipe).read_text() != "go":
         raise ValueError(f"{server.model}: this is no model:\nits first bytes are wrong")
-    return FakeModel(server.model, server.parallel, server.context // server.parallel)
+    model = FakeModel(server.model, server.parallel, server.context // server.parallel)
+    release = os.environ.get("FAKE_RELEASE")
+    if release:
+
+        def wait():
+            Path(release).read_text()
+            model.executor.allow(None)
+
+        threading.Thread(target=wait, daemon=True).start()
+    return model
 
 
 class Control:
@@ -207,6 +226,8 @@ class Control:
         resp.media = {
             "busy": engine.busy,
             "slots": [state.is_processing for state in engine.slots],
+            "drawn": [state.n_decoded for state in engine.slots],
+            "given_up": sum(answer.job.cancelled for answer in engine._active),
             "stats": vars(engine.stats),
             "passes": executor.passes,
             "held_back": executor.waits,

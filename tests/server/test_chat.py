@@ -155,7 +155,7 @@ def test_a_last_assistant_message_is_gone_on_from(served):
 
 def test_template_arguments_reach_the_template(served):
     body = served.chat("say ok", chat_template_kwargs={"shout": True})[1]
-    assert body["choices"][0]["message"]["content"] == "you said: SAY OK"[:40] or body
+    assert body["choices"][0]["message"]["content"] == "you said: <USER>SAY OK"
     no_prompt = served.chat("say ok", add_generation_prompt=False)[1]
     assert no_prompt["usage"]["prompt_tokens"] == len("<user>say ok\n")
 

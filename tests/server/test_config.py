@@ -1,0 +1,179 @@
+"""The server's settings, its command, and where it listens."""
+
+import os
+import socket
+import tomllib
+
+import pytest
+
+from golem_core.plugins import Plugins
+from golem_core.settings import SettingsError
+from golem_server import cli, config
+from golem_server.address import Address, listen, parse_address
+from golem_server.version import VERSION
+from tests.core.test_plugins import loaded, module
+
+
+def command(capsys, monkeypatch, *arguments, **environ):
+    """``(status, stdout, stderr)`` of golem-server."""
+    for name in list(os.environ):
+        if name.startswith("GOLEM_"):
+            monkeypatch.delenv(name)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    status = cli.main(arguments)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_nothing_given_is_one_line_that_says_what_would_help(capsys, monkeypatch):
+    status, out, err = command(capsys, monkeypatch)
+    assert (status, out) == (1, "")
+    assert err == "golem-server: no model: pass -model, or set GOLEM_MODEL\n"
+
+
+def test_version_and_help(capsys, monkeypatch):
+    assert command(capsys, monkeypatch, "-version") == (0, f"golem-server {VERSION}\n", "")
+    status, out, _ = command(capsys, monkeypatch, "--help")
+    assert status == 0
+    assert out.startswith("usage: golem-server [options]\n")
+    for setting in config.Table("server", config.ServerSettings).settings:
+        assert f"  -{setting.flag}" in out
+    for name in [*config.OTHER_VARIABLES, *(f"-{action}" for action in config.ACTIONS)]:
+        assert name in out
+
+
+def test_check_config_prints_every_value_and_its_origin(capsys, monkeypatch, tmp_path):
+    file = tmp_path / "golem.toml"
+    file.write_text("model = 'a.gguf'\n[server]\ncontext = 8192\nparallel = 3\n")
+    status, out, _ = command(
+        capsys, monkeypatch, "-check-config", "-config", str(file), "-parallel", "4", GOLEM_N="-1"
+    )
+    assert status == 0
+    server = tomllib.loads(out)["server"]
+    assert (server["model"], server["context"], server["parallel"]) == ("a.gguf", 8192, 4)
+    assert "parallel = 4  # -parallel" in out
+    assert "n = -1  # GOLEM_N" in out
+    assert f"context = 8192  # {file}: [server] context" in out
+    assert "queue = 256  # default" in out
+
+
+def test_the_file_may_be_named_by_the_environment(capsys, monkeypatch, tmp_path):
+    file = tmp_path / "golem.toml"
+    file.write_text("model = 'a.gguf'")
+    status, out, _ = command(capsys, monkeypatch, "-check-config", GOLEM_CONFIG=str(file))
+    assert status == 0
+    assert 'model = "a.gguf"' in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-modle", "x"], "there is no flag -modle; did you mean -model?"),
+        (["-model", "x", "-addr", "here"], '-addr "here" is not an address'),
+        (["-model", "x", "-parallel", "0"], "-parallel: 0 is out of range"),
+        (["-model", "x", "-config", "/none.toml"], "/none.toml: No such file or directory"),
+        (["-model", "x", "-n", "-2"], "-n: -2 is out of range, it may be at least -1"),
+        (["-model", "x", "-vulkan"], "there is no flag -vulkan"),
+        (["-model", "x", "-api-key-file", "/none"], "-api-key-file /none: "),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_status_1(capsys, monkeypatch, arguments, message):
+    status, _, err = command(capsys, monkeypatch, *arguments)
+    assert status == 1
+    assert err.startswith(f"golem-server: {message}")
+    assert err.count("\n") == 1
+
+
+def test_a_model_that_is_not_there_is_one_line_and_status_1(capsys, monkeypatch):
+    status, _, err = command(capsys, monkeypatch, "-model", "/none.gguf", "-addr", "127.0.0.1:0")
+    assert status == 1
+    assert err.startswith("golem-server: /none.gguf: ")
+    assert err.lower().endswith("no such file or directory\n")
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"GGUF\x03\0\0\0", b"not a model at all" * 9])
+def test_a_broken_model_is_one_line_and_status_1(capsys, monkeypatch, tmp_path, content):
+    file = tmp_path / "broken.gguf"
+    file.write_bytes(content)
+    status, _, err = command(capsys, monkeypatch, "-model", str(file), "-addr", "127.0.0.1:0")
+    assert status == 1
+    assert err.startswith(f"golem-server: {file}")
+    assert err.count("\n") == 1
+
+
+def test_a_taken_port_is_one_line_and_status_1(capsys, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        status, _, err = command(capsys, monkeypatch, "-model", "x", "-addr", address)
+    assert status == 1
+    assert err == f"golem-server: -addr {address}: Address already in use\n"
+
+
+def test_what_a_failed_plugin_would_have_known_is_explained():
+    plugins = Plugins()
+
+    def broken():
+        raise ImportError("No module named 'torch'")
+
+    plugins.add("krea2", broken, "golem_plugins.krea2")
+    with pytest.raises(SettingsError) as refusal:
+        config.load(["-krea2", "x"], plugins, {})
+    assert str(refusal.value).startswith("there is no flag -krea2; ")
+    assert "plugin krea2 (golem_plugins.krea2) could not be loaded" in str(refusal.value)
+
+
+def test_a_plugin_that_serves_something_is_enough():
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Settings:
+        model: str = config.setting("", "its model", own_name=True)
+
+    plugins = loaded(tts=module(golem_settings=lambda: Settings))
+    config.validate(config.load(["-tts", "x"], plugins, {}).settings)
+    with pytest.raises(SettingsError) as refusal:
+        config.validate(config.load([], plugins, {}).settings)
+    assert str(refusal.value) == ("no model: pass -model or -tts, or set GOLEM_MODEL or GOLEM_TTS")
+
+
+# ---- addresses ----
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "url"),
+    [
+        ("127.0.0.1:8080", Address("127.0.0.1", 8080), "http://127.0.0.1:8080"),
+        ("[::1]:0", Address("::1", 0), "http://[::1]:0"),
+        (":80", Address("0.0.0.0", 80), "http://0.0.0.0:80"),
+        ("localhost:65535", Address("localhost", 65535), "http://localhost:65535"),
+        ("unix:/run/golem.sock", Address(path="/run/golem.sock"), "unix:/run/golem.sock"),
+    ],
+)
+def test_addresses(text, address, url):
+    assert parse_address(text) == address
+    assert parse_address(text).url == url
+
+
+@pytest.mark.parametrize(
+    "text", ["", "8080", "host", "host:", "host:x", "::1:80", "host:70000", "unix:", "host:٣"]
+)
+def test_what_is_no_address_is_refused(text):
+    with pytest.raises(SettingsError, match="-addr"):
+        parse_address(text)
+
+
+def test_listening_on_ipv6():
+    try:
+        sock = listen(Address("::1", 0))
+    except SettingsError:
+        pytest.skip("this machine has no IPv6 loopback")
+    with sock:
+        assert sock.getsockname()[1] > 0
+
+
+def test_an_address_of_another_machine_is_refused():
+    with pytest.raises(SettingsError, match=r"-addr 203\.0\.113\.1:0: "):
+        listen(Address("203.0.113.1", 0))
