@@ -6,7 +6,6 @@ Texts of prompts and answers are written only when the operator asked for it.
 """
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import msgspec
 
 from golem_core.schedule import Job, Result
 from golem_core.schedule.durations import go_duration
+from golem_server.stderr import say
 
 NOTE = "golem.note"  # the request's Note in the WSGI environment
 SETTLE_SECONDS = 5.0  # how long the line waits for the figures of a cancelled answer
@@ -61,11 +61,11 @@ class AccessLog:
         application: Callable[..., Iterable[bytes]],
         *,
         prompts: bool = False,
-        write: Callable[[str], None] | None = None,
+        write: Callable[[str], None] = say,
     ):
         self.application = application
         self.prompts = prompts
-        self.write = write or (lambda line: print(line, file=sys.stderr, flush=True))
+        self.write = write
 
     def __call__(self, environ: dict[str, Any], start_response: Callable) -> Iterator[bytes]:
         began = time.monotonic()

@@ -7,8 +7,9 @@ from golem_core.plugins import load_plugins
 from golem_core.settings import SettingsError
 from golem_server import config
 from golem_server.app import create_app
-from golem_server.serve import Server, one_line, say
+from golem_server.serve import Server, one_line
 from golem_server.service import Service
+from golem_server.stderr import say
 from golem_server.version import VERSION
 
 

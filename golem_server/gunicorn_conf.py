@@ -14,7 +14,8 @@ from gunicorn.arbiter import Arbiter
 from golem_core.plugins import load_plugins
 from golem_server.address import parse_address
 from golem_server.config import PROGRAM, ServerSettings, load
-from golem_server.serve import announce, one_line, say
+from golem_server.serve import announce, one_line
+from golem_server.stderr import say
 
 # gunicorn takes every name here that is one of its settings' ("config" is), hence the
 # imports by name and the underscore.

@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from typing import Any
@@ -21,15 +20,11 @@ from golem_server.address import Address, listen, parse_address
 from golem_server.app import Application
 from golem_server.config import PROGRAM
 from golem_server.service import Phase, Service
+from golem_server.stderr import say
 
 BODY_MARGIN = 1 << 20  # waitress refuses only what golem's own, better worded limit let through
 IDLE_CHECK_SECONDS = 0.05
 EXIT_SECONDS = 10.0
-
-
-def say(line: str) -> None:
-    """A line of the start-up log."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def announce(service: Service, url: str) -> None:

@@ -28,7 +28,8 @@ from golem_core.settings import (
 )
 from golem_core.text.template import TemplateError
 from golem_server.chat import encode_prompt
-from golem_server.serve import one_line, say
+from golem_server.serve import one_line
+from golem_server.stderr import say
 from golem_server.version import VERSION
 
 PROGRAM = "golem-cli"

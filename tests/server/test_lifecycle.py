@@ -78,7 +78,8 @@ def test_a_model_that_cannot_be_loaded_is_one_line_and_a_failed_process(start, p
     server.stop()
     assert status == (1 if start.kind == "waitress" else 3)
     lines = [line for line in server.log[start_line:] if line.startswith("golem-server: ")]
-    assert lines == ["golem-server: fake.gguf: this is no model: its first bytes are wrong"]
+    expected = "golem-server: fake.gguf: this is no model: its first bytes are wrong"
+    assert lines == [expected], server.log
 
 
 def test_a_full_queue_is_a_503_that_says_when_to_come_back(served):
