@@ -122,6 +122,7 @@ cdef extern from "record.h" nogil:
         const atomic_int *cancel
         const golem_isa *isa
         long long expert_bytes
+        double *profile
 
     const golem_isa golem_isa_portable
     int golem_run(const golem_record *records, int count, golem_pass *p, char *scratch,
@@ -243,6 +244,10 @@ cdef class Pool:
                 "post_worker_init")
         return self.pool
 
+    def check(self):
+        """Raises RuntimeError where the threads are not to be had: closed, or another process."""
+        self.checked()
+
     def load(self, list jobs):
         """Repacks (source, row bytes, target, group bytes, type id, experts, out, in, release)."""
         cdef golem_pool *pool = self.checked()
@@ -286,6 +291,7 @@ cdef class Code:
     cdef char **bases
     cdef atomic_int *next
     cdef atomic_int *finished
+    cdef double *profile           # seconds of every record, or NULL
     cdef int32_t *columns          # slot, index and run of every column
     cdef int record_count, segment_count, table_count, extent_count, slot_count, most
     cdef int segments_used, tables_used
@@ -334,6 +340,7 @@ cdef class Code:
         free(self.next)
         free(self.finished)
         free(self.columns)
+        free(self.profile)
 
     def set_scratch(self, uintptr_t address, int64_t each, int64_t local):
         """A worker's scratch is ``each`` bytes, the first ``local`` of them for chains."""
@@ -458,6 +465,17 @@ cdef class Code:
             self.operand(&s.finish[i].operand, operand)
         r.units = first_unit + (s.groups + chunk - 1) // chunk
 
+    def start_profile(self):
+        """From now on every pass adds up where its time goes."""
+        if self.profile == NULL:
+            self.profile = <double *>calloc(max(self.record_count, 1), sizeof(double))
+
+    def profiled(self):
+        """Seconds of every record since start_profile; a chain's are its first record's."""
+        if self.profile == NULL:
+            return [0.0] * self.record_count
+        return [self.profile[i] for i in range(self.record_count)]
+
     def run(self, int arena, tuple symbols, const int32_t[:, ::1] runs, bint follow):
         """One pass. symbols: their values. follow: copy the index. False when it was cancelled."""
         cdef golem_pool *pool = self.pool.checked()
@@ -499,6 +517,7 @@ cdef class Code:
         p.next = self.next
         p.finished = self.finished
         p.isa = self.isa
+        p.profile = self.profile
         with nogil:
             clock_gettime(CLOCK_MONOTONIC, &before)
             stopped = golem_run(self.records, self.record_count, &p, self.scratch,

@@ -18,7 +18,8 @@ from golem_core.cpu.arrange import (
     lay_out,
     place_locals,
 )
-from golem_core.cpu.lower import UNARY_KINDS, Lowering
+from golem_core.cpu.lower import Lowering
+from golem_core.cpu.lower_rows import UNARY_KINDS
 from golem_core.cpu.records import Buffer, FinishCode, Operand, Record, SegmentCode
 from golem_core.cpu.weights import WeightStore
 from golem_core.graph.plan import make_plan
@@ -310,11 +311,11 @@ class CompiledPlan:
                     ("|" if not chain.unless_replica else ":") if chain.barrier and not i else " "
                 )
                 lines.append(f"{mark}{'' if chain.head.whole or not i else '  '}{self._line(r)}")
-        peak = max(a.size for a in self._arenas)
         skipped = sum(chain.unless_replica for chain in self.arrangement.chains)
+        peak = max(a.size for a in self._arenas) / 2**20
         lines.append(
-            f"{self.arrangement.phases - 1} barriers, {skipped} more above {REPLICATED} rows, arena {peak / 2**20:.1f} MiB, scratch "
-            f"{self._scratch.nbytes / 2**20:.1f} MiB"
+            f"{self.arrangement.phases - 1} barriers, {skipped} more above {REPLICATED} rows; "
+            f"arena {peak:.1f} MiB, scratch {self._scratch.nbytes / 2**20:.1f} MiB"
         )
         return "\n".join(lines)
 
@@ -331,6 +332,14 @@ class CompiledPlan:
             )
             text += f" {nbytes / 2**20:.2f} MiB {flops / 1e6:.1f} MFLOP {names}"
         return text
+
+    def profiled(self) -> list[tuple[float, str]]:
+        """Seconds and line of every chain, since ``code.start_profile()``."""
+        seconds, at, listed = self.code.profiled(), 0, []
+        for chain in self.arrangement.chains:
+            listed.append((seconds[at], self._line(chain.head)))
+            at += len(chain.records)
+        return listed
 
     def weight_bytes(self, sizes: Mapping[str, int]) -> int:
         """Bytes of weights that the last pass read, each once."""

@@ -112,6 +112,12 @@ class CpuExecutor:
         """The records of a plan, one a line; a bar marks where the workers meet."""
         return self._plan(wanted).describe()
 
+    def profile(self, wanted: Sequence[str] = ("logits",)) -> list[tuple[float, str]]:
+        """Seconds spent from every record of a plan on, with its line, since the first call."""
+        plan = self._plan(wanted)
+        plan.code.start_profile()
+        return plan.profiled()
+
     def run(
         self, inputs: Mapping[str, np.ndarray], wanted: Sequence[str] = ("logits",)
     ) -> dict[str, np.ndarray]:
@@ -121,6 +127,7 @@ class CpuExecutor:
         do not fit the program, RuntimeError after close() or in a forked process.
         """
         with self._lock:
+            self._pool.check()
             quick = self._quick(inputs)
             if quick is not None:
                 sizes, arrays, runs = quick

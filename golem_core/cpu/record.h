@@ -136,6 +136,7 @@ typedef struct {
     const atomic_int *cancel;
     const struct golem_isa *isa;
     atomic_llong expert_bytes; /* weights read by expert records */
+    double *profile;           /* seconds worker 0 spent from each record on, or NULL */
 } golem_pass;
 
 typedef struct {

@@ -1,6 +1,8 @@
 /* Walks the records of a pass: every worker runs this loop over all of them. */
 #include "record.h"
 
+#include <time.h>
+
 enum { BLOCK_UNITS = 16 };   /* units of a chain's block at most: its locals stay in L1 */
 
 typedef struct {
@@ -31,6 +33,12 @@ static void run_chain(const golem_record *head, golem_worker *w) {
     }
 }
 
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static void run_worker(void *context, int worker) {
     walk *all = context;
     golem_pass *pass = all->pass;
@@ -39,6 +47,8 @@ static void run_worker(void *context, int worker) {
                       .scratch = mine + all->local_bytes};
     for (int i = 0; i < all->count;) {
         const golem_record *record = &all->records[i];
+        int started = i;
+        double before = pass->profile && !worker ? now() : 0;
         int64_t rows = pass->extents[record->extent];
         int replicated = record->flags & GOLEM_REPLICA && rows <= GOLEM_REPLICATED;
         w.replica = replicated ? worker : 0;
@@ -57,6 +67,7 @@ static void run_worker(void *context, int worker) {
             pass->isa->run[record->kind](record, &w);
             i++;
         }
+        if (pass->profile && !worker) pass->profile[started] += now() - before;
     }
 }
 
