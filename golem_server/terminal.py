@@ -8,15 +8,15 @@ again. Everything but the answers goes to stderr.
 
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-from golem_core.model import open_decoder
+import golem_core
+from golem_core.api import Session
 from golem_core.sample import ParamError, SamplerParams
-from golem_core.schedule import Engine, Request, Result, ScheduleError
+from golem_core.schedule import Result, ScheduleError
 from golem_core.schedule.durations import go_duration
 from golem_core.settings import (
     SettingsError,
@@ -27,7 +27,6 @@ from golem_core.settings import (
     setting,
 )
 from golem_core.text.template import TemplateError
-from golem_server.chat import encode_prompt
 from golem_server.serve import one_line
 from golem_server.stderr import say
 from golem_server.version import VERSION
@@ -92,19 +91,16 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     settings: CliSettings = resolve([table], given=given, environ=own)["cli"]
     if settings.model is None:
         raise SettingsError("no model: pass -model, or set GOLEM_MODEL")
-    began = time.monotonic()
-    model = open_decoder(settings.model, context=settings.context, threads=settings.threads or None)
-    try:
-        with Engine(model, queue=1) as engine:
-            talk = Conversation(engine, settings)
-            if settings.stats:
-                talk.introduce(time.monotonic() - began)
-            if settings.p:
-                talk.turn(settings.p)
-            else:
-                converse(talk, sys.stdin)
-    finally:
-        model.close()
+    with golem_core.open(
+        settings.model, context=settings.context, threads=settings.threads or None
+    ) as session:
+        talk = Conversation(session, settings)
+        if settings.stats:
+            talk.introduce()
+        if "p" in given.values:
+            talk.turn(settings.p)
+        else:
+            converse(talk, sys.stdin)
     return 0
 
 
@@ -128,23 +124,18 @@ def converse(talk: "Conversation", lines: TextIO) -> None:
 
 
 class Conversation:
-    """A growing list of messages, and the engine that answers."""
+    """A growing list of messages, and the session that answers."""
 
-    def __init__(self, engine: Engine, settings: CliSettings):
-        self.engine = engine
+    def __init__(self, session: Session, settings: CliSettings):
+        self.session = session
         self.settings = settings
-        asked: dict[str, Any] = {
-            name: value
-            for name, value in (
-                ("temperature", settings.temp),
-                ("top_k", settings.top_k),
-                ("top_p", settings.top_p),
-            )
-            if value >= 0
+        asked = {
+            "temperature": settings.temp,
+            "top_k": settings.top_k,
+            "top_p": settings.top_p,
+            "seed": settings.seed or -1,
         }
-        if settings.seed:
-            asked["seed"] = settings.seed
-        self.params = SamplerParams.resolve(engine.model.sampling, asked)
+        self.sampling = {name: value for name, value in asked.items() if value >= 0}
         self.messages: list[dict[str, str]] = []
         self.reset()
 
@@ -153,13 +144,14 @@ class Conversation:
         system = self.settings.system
         self.messages = [{"role": "system", "content": system}] if system else []
 
-    def introduce(self, seconds: float) -> None:
+    def introduce(self) -> None:
         """Say what is loaded and how it draws."""
-        model, params = self.engine.model, self.params
+        model = self.session.model
+        params = SamplerParams.resolve(model.sampling, self.sampling)
         say(
-            f"{self.settings.model.name}: {model.architecture}, {model.blocks} blocks, "
-            f"{self.engine.context} positions, vocabulary {model.n_vocab}, all on cpu, "
-            f"loaded in {go_duration(seconds, 0.001)} on {model.executor.threads} cores"
+            f"{model.path.name}: {model.architecture}, {model.blocks} blocks, "
+            f"{self.session.context} positions, vocabulary {model.n_vocab}, all on cpu, "
+            f"loaded in {go_duration(model.seconds, 0.001)} on {model.executor.threads} cores"
         )
         say(
             f"sampling: temperature {params.temperature:g}, top-k {params.top_k}, "
@@ -170,25 +162,18 @@ class Conversation:
         """Answer a message on stdout; an interrupt ends the answer and keeps what was said.
 
         Raises:
-            TemplateError, ContextExceeded, PassFailed: the message is taken back then.
+            ParamError, TemplateError, ScheduleError: the message is taken back then.
         """
         self.messages.append({"role": "user", "content": text})
-        model = self.engine.model
         try:
-            rendered = model.template.render(
-                self.messages, add_generation_prompt=True, enable_thinking=False
-            )
-            tokens = encode_prompt(model.tokenizer, rendered)
-            job = self.engine.submit(
-                Request(tokens=tokens, max_tokens=self.settings.n, params=self.params)
-            )
+            answer = self.session.chat(self.messages, max_tokens=self.settings.n, **self.sampling)
             try:
-                for step in job:
-                    print(step.text, end="", flush=True)
+                for step in answer:
+                    print(step.piece, end="", flush=True)
             except KeyboardInterrupt:
-                job.cancel()
+                answer.close()
             print(flush=True)
-            result = job.wait()
+            result = answer.result
         except (ParamError, TemplateError, ScheduleError):
             self.messages.pop()
             raise

@@ -179,7 +179,8 @@ class FakeModel:
 
     def __init__(self, path, slots, context):
         self.name = "fake"
-        self.path = path
+        self.path = Path(path)
+        self.seconds = 0.5
         self.tokenizer = FakeTokenizer()
         self.template = FakeTemplate()
         self.sampling = {}
