@@ -94,24 +94,36 @@ def test_every_layer_of_qwen3_is_that_of_transformers(kind, tmp_path):
     assert relative_rms(found["logits"], points["logits_llamacpp"]) < 1e-3
 
 
+def cost(path, oracle, base):
+    """Distances from llama.cpp's F32 logits: of the cpu executor, of the reference; their KL.
+
+    A distance is that of the median column: where two experts are nearly tied, rounding may choose
+    the other one for a column, which says nothing about the rest.
+    """
+    tokens, wanted = oracle[base]["tokens"], oracle["logits"][base]
+    found, truth = (logits(kind, path, tokens) for kind in ("cpu", "reference"))
+    distances = [
+        np.median([relative_rms(f, w) for f, w in zip(x, wanted, strict=True)])
+        for x in (found, truth)
+    ]
+    return *distances, kl(found, truth)
+
+
 @pytest.mark.parametrize("name", F32)
-def test_q8_0_costs_as_much_as_in_llama_cpp(name, tiny_model, oracle):
-    found = logits("cpu", tiny_model(name, "Q8_0"), oracle[name]["tokens"])
-    distance = relative_rms(found, oracle["logits"][name])
-    assert distance == pytest.approx(oracle["rel_rms_vs_f32"][f"{name}-q8_0"], rel=0.1)
+def test_q8_0_costs_no_more_than_in_llama_cpp(name, tiny_model, oracle):
+    distance, least, _ = cost(tiny_model(name, "Q8_0"), oracle, name)
+    assert 0.9 * least < distance < 1.1 * oracle["rel_rms_vs_f32"][f"{name}-q8_0"]
 
 
 @pytest.mark.parametrize("name", QUANTISED)
-def test_quantised_files_are_as_far_from_f32_as_in_llama_cpp(name, oracle, record_property):
-    path = external(f"llamacpp/{name}.gguf")
-    base = name.split("-")[0]
-    tokens = oracle[base]["tokens"]
-    found = logits("cpu", path, tokens)
-    distance = relative_rms(found, oracle["logits"][base])
-    assert distance == pytest.approx(oracle["rel_rms_vs_f32"][name], rel=0.1)
-    divergence = kl(found, logits("reference", path, tokens))
-    record_property("kl", divergence)
+def test_quantised_files_are_no_farther_from_f32_than_in_llama_cpp(name, oracle):
+    """Within a tenth; closer only as far as the file's own weights are."""
+    distance, least, divergence = cost(
+        external(f"llamacpp/{name}.gguf"), oracle, name.split("-")[0]
+    )
     print(f"{name}: distance {distance:.4f}, KL to the reference {divergence:.6f}")
+    assert 0.9 * least < distance < 1.1 * oracle["rel_rms_vs_f32"][name]
+    assert divergence < 3e-3
 
 
 @pytest.mark.parametrize("name", UNMEASURED)

@@ -12,7 +12,6 @@ import pytest
 from tests.plugins import tiny
 
 MODELS = ("llama", "qwen3moe", "gemma3")  # gemma3's window of 16 is shorter than the prompt
-EXECUTORS = ("reference", "cpu")
 
 
 def same(kind, found, wanted):
@@ -22,14 +21,23 @@ def same(kind, found, wanted):
         assert tiny.relative_rms(found, wanted) < 1e-5
 
 
-@pytest.fixture(params=EXECUTORS)
-def kind(request):
+CASES = [("reference", m, "F32") for m in MODELS]
+CASES += [("cpu", m, t) for m in MODELS for t in ("F32", "Q8_0")]
+
+
+@pytest.fixture(params=CASES, ids="-".join)
+def case(request):
     return request.param
 
 
-@pytest.fixture(params=[(m, t) for m in MODELS for t in ("F32", "Q8_0")], ids="-".join)
-def model(request, tiny_model):
-    return tiny.decoder(tiny_model(*request.param))
+@pytest.fixture
+def kind(case):
+    return case[0]
+
+
+@pytest.fixture
+def model(case, tiny_model):
+    return tiny.decoder(tiny_model(*case[1:]))
 
 
 @pytest.fixture
@@ -114,6 +122,7 @@ def test_a_prompt_and_draws_come_close_to_the_whole_at_once(opened):
     assert tiny.relative_rms(np.concatenate(parts), whole) < 0.03
 
 
+@pytest.mark.parametrize("kind", ["reference", "cpu"])
 def test_a_conversation_longer_than_the_sliding_ring_forgets_only_what_its_window_may(
     kind, tiny_model
 ):
