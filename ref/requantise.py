@@ -30,7 +30,6 @@ LARGE_BLOCKS = "Q2_K,Q3_K,Q4_K,Q5_K,Q6_K,IQ4_XS,TQ1_0,TQ2_0,Q1_0"
 # Types that are no file type of llama-quantize by that name: the file type to ask for instead.
 FILE_TYPE = {
     "MXFP4": "MXFP4_MOE",
-    "Q2_K": "Q2_K_S",
     "Q3_K": "Q3_K_S",
     "Q4_K": "Q4_K_S",
     "Q5_K": "Q5_K_S",
@@ -55,7 +54,8 @@ def requantised(peer: Peer, model: Path, kinds: list[str], scratch: Path) -> Ite
             every = "mxfp4" if kind == "MXFP4" else None
             peer.quantise(full, target, FILE_TYPE.get(kind, kind), every=every)
         except PeerError as error:
-            print(f"{kind}: llama-quantize makes none of it: {error}", file=sys.stderr)
+            reason = str(error).strip()[-200:]
+            print(f"{kind}: llama-quantize makes none of it: …{reason}", file=sys.stderr)
         else:
             yield kind, target, matrices(target)
         finally:
@@ -65,7 +65,7 @@ def requantised(peer: Peer, model: Path, kinds: list[str], scratch: Path) -> Ite
 
 def row(kind: str, made: str, figures: dict[str, Figures]) -> str:
     """One line of the Markdown table."""
-    cells = [f"{f.mean_kl:.5f} / {100 * f.top1:.1f} %" for f in figures.values()]
+    cells = [f"{f.mean_kl:.3g} / {100 * f.top1:.1f} %" for f in figures.values()]
     return f"| {kind} | {made} | {' | '.join(cells)} |"
 
 

@@ -202,7 +202,7 @@ def main() -> None:
                     got = measure.figures(name, model, ids, truth)
                     table.setdefault(model.name, {})[name] = asdict(got)
                     print(
-                        f"  {name:20} mean KL {got.mean_kl:.5f}  p99 {got.p99_kl:.4f}  "
+                        f"  {name:20} mean KL {got.mean_kl:.3g}  p99 {got.p99_kl:.3g}  "
                         f"top-1 {100 * got.top1:.2f} %",
                         flush=True,
                     )
