@@ -12,14 +12,20 @@ import gunicorn.http.wsgi
 from gunicorn.arbiter import Arbiter
 
 from golem_core.plugins import load_plugins
+from golem_core.settings import SettingsError
 from golem_server.address import parse_address
-from golem_server.config import PROGRAM, ServerSettings, load
+from golem_server.config import PROGRAM, ServerSettings, load, validate
 from golem_server.serve import announce, one_line
 from golem_server.stderr import say
 
-# gunicorn takes every name here that is one of its settings' ("config" is), hence the
-# imports by name and the underscore.
-_server: ServerSettings = load([], load_plugins()).settings["server"]
+# gunicorn takes every name here that is one of its settings' ("config" is), hence the imports by
+# name and the underscore.
+try:
+    _settings = load([], load_plugins()).settings
+    validate(_settings)
+except SettingsError as error:
+    raise SystemExit(f"{PROGRAM}: {one_line(error)}") from None
+_server: ServerSettings = _settings["server"]
 
 gunicorn.http.wsgi.SERVER = "golem"  # the Server header
 

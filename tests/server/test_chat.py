@@ -204,7 +204,7 @@ def test_the_log_line_tells_status_bytes_slot_and_counts(served):
     start = len(served.log)
     _, _, body = served.request("POST", CHAT, json.dumps(chat_body("log this")))
     match = served.wait_for_line(
-        r"POST /v1/chat/completions 200 (\d+) bytes in \d+ms — slot \d — (\d+) prompt in \S+ "
+        r"POST /v1/chat/completions 200 (\d+) bytes in \d+ms — slot \d[^—]* — (\d+) prompt in \S+ "
         r"\([\d.]+/s\), (\d+) drawn in \S+ \([\d.]+/s\), stop$",
         start,
     )

@@ -79,7 +79,9 @@ def test_the_log_says_that_the_answer_was_given_up(served):
     connection.close()
     served.until_state(lambda s: s["given_up"] == 1)
     served.allow(None)
-    served.wait_for_line(r"chat/completions 499 0 bytes in \S+ — slot \d — .*, cancelled$", start)
+    served.wait_for_line(
+        r"chat/completions 499 0 bytes in \S+ — slot \d[^—]* — .*, cancelled$", start
+    )
 
 
 def test_a_slot_that_was_left_serves_the_next_conversation(served):

@@ -1,0 +1,57 @@
+"""The shipped gunicorn settings refuse what would break the engine, before anything is loaded."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.server.conftest import COMMANDS, PATIENCE, ROOT, SETTINGS
+
+
+def gunicorn(*flags, **settings):
+    """``(status, stderr)`` of a gunicorn that ends by itself."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("GOLEM_")}
+    done = subprocess.run(
+        [*COMMANDS["gunicorn"][:-1], *flags, COMMANDS["gunicorn"][-1]],
+        cwd=ROOT,
+        env=environ | SETTINGS | settings | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    return done.returncode, done.stderr
+
+
+def test_two_workers_are_two_engines_and_refused():
+    status, log = gunicorn("-w", "2")
+    assert status != 0
+    assert "gunicorn must run with workers=1 (2 set)" in log
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"GOLEM_PARALEL": "2"}, "there is no setting GOLEM_PARALEL; did you mean GOLEM_PARALLEL?"),
+        ({"GOLEM_MODEL": ""}, "no model: pass -model, or set GOLEM_MODEL"),
+        ({"GOLEM_ADDR": "here"}, '-addr "here" is not an address'),
+    ],
+)
+def test_a_wrong_setting_is_one_line(settings, message):
+    status, log = gunicorn(**settings)
+    assert status != 0
+    assert log.startswith(f"golem-server: {message}")
+    assert log.count("\n") == 1
+
+
+def test_the_settings_follow_golems(monkeypatch):
+    for name, value in SETTINGS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("GOLEM_TEST_DATA", raising=False)
+    sys.modules.pop("golem_server.gunicorn_conf", None)
+    from golem_server import gunicorn_conf as conf
+
+    assert conf.threads == 2 + 2 + 16
+    assert (conf.workers, conf.worker_class, conf.preload_app) == (1, "gthread", False)
+    assert conf.bind == "127.0.0.1:0"
+    assert conf.graceful_timeout == 20
