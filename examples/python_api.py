@@ -13,7 +13,10 @@ import golem_core
 def main(path: str) -> None:
     with golem_core.open(path, context=2048, parallel=2) as session:
         # A conversation, streamed. Each step is one token; `piece` is the text it released.
-        messages = [{"role": "user", "content": "What is the capital of France?"}]
+        messages = [
+            {"role": "system", "content": "You answer in one short sentence."},
+            {"role": "user", "content": "What is the capital of France?"},
+        ]
         answer = session.chat(messages, temperature=0, max_tokens=40)
         for step in answer:
             print(step.piece, end="", flush=True)
