@@ -9,7 +9,8 @@ ones (a megabyte of one letter is one word) go through a heap, so that no text i
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy
+from libc.string cimport memchr, memcpy
+from cpython.bytes cimport PyBytes_AsStringAndSize
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 
 from golem_core.text._table cimport Table, mix
@@ -101,19 +102,12 @@ cdef class Merger:
         self._room_for_pairs(len(lines))
         for line in lines:
             rank += 1
-            cut = line.find(" ", 1)
-            if cut < 0:
-                continue
             if alphabet is not None:
-                size = alphabet.read(line, 0, cut, scratch, 0)
-                if size < 0:
-                    continue
-                cut = size
-                size = alphabet.read(line, size + 1, len(line), scratch, size)
-                if size < 0:
-                    continue
+                size = alphabet.read_pair(line, scratch, &cut)
             else:
-                size = scratch.joined(line, &cut)
+                size = scratch.read_pair(line, &cut)
+            if size < 0:
+                continue
             left = table.intern(scratch.text, cut)
             right = table.intern(scratch.text + cut, size - cut)
             self._add_pair(left, right, rank, table.intern(scratch.text, size))
@@ -435,14 +429,26 @@ cdef class Scratch:
             self.room = 2 * size
         return 0
 
-    cdef int64_t joined(self, str line, int64_t *cut) except -1:
-        """Read ``line`` without its first space after the first byte, which ``cut`` becomes."""
-        cdef bytes raw = line.encode("utf-8", "surrogateescape")
-        cdef int64_t size = len(raw)
-        cut[0] = raw.find(b" ", 1)
+    cdef int64_t read_pair(self, str line, int64_t *cut) except -2:
+        """Read a line of two texts as UTF-8, the second from ``cut`` on; the size, or -1."""
+        cdef Py_ssize_t size
+        cdef char *raw
+        cdef const char *text
+        cdef const char *space
+        cdef bytes odd
+        try:
+            text = PyUnicode_AsUTF8AndSize(line, &size)
+        except UnicodeEncodeError:              # bytes that were no UTF-8 in the file
+            odd = line.encode("utf-8", "surrogateescape")
+            PyBytes_AsStringAndSize(odd, &raw, &size)
+            text = raw
+        space = <const char *>memchr(text + 1, 32, size - 1) if size > 1 else NULL
+        if space == NULL:
+            return -1
         self.reserve(size)
-        memcpy(self.text, <const char *>raw, cut[0])
-        memcpy(self.text + cut[0], <const char *>raw + cut[0] + 1, size - cut[0] - 1)
+        cut[0] = space - text
+        memcpy(self.text, text, cut[0])
+        memcpy(self.text + cut[0], space + 1, size - cut[0] - 1)
         return size - 1
 
 
@@ -476,6 +482,14 @@ cdef class Alphabet:
         for text in texts:
             table.append(scratch.text, max(0, self.read(text, 0, len(text), scratch, 0)))
         return table
+
+    cdef int64_t read_pair(self, str line, Scratch scratch, int64_t *cut) except -2:
+        """Read a line of two texts as bytes, the second from ``cut`` on; the size, or -1."""
+        cdef int64_t size
+        cut[0] = line.find(" ", 1)
+        if cut[0] < 0 or self.read(line, 0, cut[0], scratch, 0) < 0:
+            return -1
+        return self.read(line, cut[0] + 1, len(line), scratch, cut[0])
 
     cdef int64_t read(self, str text, int64_t start, int64_t end, Scratch scratch,
                       int64_t at) except -2:

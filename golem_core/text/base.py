@@ -14,6 +14,7 @@ from golem_core.text.errors import TokenizerError
 from golem_core.text.vocabulary import Kind, Vocabulary
 
 SPACE = "\u2581"  # what SentencePiece vocabularies write for a space
+_HIDDEN = (Kind.CONTROL, Kind.UNKNOWN)
 
 
 class Tokenizer(ABC):
@@ -41,6 +42,7 @@ class Tokenizer(ABC):
         self.add_bos = self._vocabulary.setting("add_bos_token", add_bos)
         self.add_eos = self._vocabulary.setting("add_eos_token", add_eos)
         self._specials = self._vocabulary.specials()
+        self._kinds = self._vocabulary.kinds.tobytes()
 
     bos: int | None
     eos: int | None
@@ -76,15 +78,12 @@ class Tokenizer(ABC):
 
     def piece(self, token: int, special: bool = False) -> bytes:
         """The bytes a token stands for; none for control tokens unless ``special``."""
-        self._check(token)
-        kind = self._vocabulary.kinds[token]
-        if kind in (Kind.CONTROL, Kind.UNKNOWN):
-            return self._vocabulary.table.text(token) if special else b""
-        if kind == Kind.USER_DEFINED:
+        kind = self._kind(token)
+        if kind == Kind.NORMAL:
+            return self._piece(token)
+        if kind == Kind.USER_DEFINED or (special and kind in _HIDDEN):
             return self._vocabulary.table.text(token)
-        if kind == Kind.BYTE:
-            return self._byte(token)
-        return self._piece(token) if kind == Kind.NORMAL else b""
+        return self._byte(token) if kind == Kind.BYTE else b""
 
     def decode_bytes(self, ids: Iterable[int], special: bool = False) -> bytes:
         """The bytes of ``ids`` in a row, whether or not they are whole characters."""
@@ -111,7 +110,7 @@ class Tokenizer(ABC):
 
     def text(self, token: int) -> str:
         """A token's text as the vocabulary has it."""
-        self._check(token)
+        self._kind(token)
         return self._vocabulary.text(token)
 
     def find(self, text: str) -> int | None:
@@ -120,12 +119,11 @@ class Tokenizer(ABC):
 
     def kind(self, token: int) -> Kind:
         """What the vocabulary calls a token."""
-        self._check(token)
-        return Kind(self._vocabulary.kinds[token])
+        return Kind(self._kind(token))
 
     def is_control(self, token: int) -> bool:
         """Whether a token steers the model and has no text of its own."""
-        return self.kind(token) in (Kind.CONTROL, Kind.UNKNOWN)
+        return self._kind(token) in _HIDDEN
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.model} {self.pre}: {self.n_vocab} tokens>"
@@ -153,9 +151,10 @@ class Tokenizer(ABC):
         except ValueError:
             return b""
 
-    def _check(self, token: int) -> None:
+    def _kind(self, token: int) -> int:
         if not 0 <= token < self.n_vocab:
             raise TokenizerError(f"token {token} is not in the vocabulary of {self.n_vocab}")
+        return self._kinds[token]
 
 
 def _utf8(text: str) -> bytes:
