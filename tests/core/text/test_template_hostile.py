@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 SECONDS = 8.0  # of processor time; the limit is 2, and a busy machine's clock is coarse
-PATIENCE = 100.0  # of waiting, before a worker is taken for hung
+PATIENCE = 60.0  # of waiting, before a worker is taken for hung
 
 # A list that names one item twice, thirty lists deep: tiny, yet a billion items when walked.
 LAUGHS = (
@@ -174,8 +174,6 @@ TOO_LONG = {
     "mapping of laughs": TUPLES + "{{ dict([(ns.a, 1)]) | length }}",
     "namespace of laughs": TUPLES + "{% set m = namespace([(ns.a, 1)]) %}",
     "unique of laughs": TUPLES + "{{ [ns.a, ns.b] | unique | list | length }}",
-    "search in many long texts": LONG + "{% set l = [s ~ 'a'] * 99999 %}{{ (s ~ 'b') in l }}",
-    "count in many long texts": LONG + "{% set l = [s ~ 'a'] * 99999 %}{{ l.count(s ~ 'b') }}",
     "round": "{{ 7 | round(-1000000000) }}",
     "round up": "{{ 7 | round(1000000000, 'ceil') }}",
     "deep tuple as a key": DEEP + "{{ {ns.a: 1} }}",
@@ -224,6 +222,8 @@ ESCAPES = {
 
 # What these come to is left open, so long as it is soon.
 EITHER = {
+    "search in many long texts": LONG + "{% set l = [s ~ 'a'] * 99999 %}{{ (s ~ 'b') in l }}",
+    "count in many long texts": LONG + "{% set l = [s ~ 'a'] * 99999 %}{{ l.count(s ~ 'b') }}",
     "map in turn": "{% set n = namespace(l=range(9)) %}{% for a in range(99999) %}"
     "{% set n.l = n.l | map('string') %}{% endfor %}{{ n.l | list }}",
     "prefix of many": LONG + "{{ s.startswith((s[1:] ~ 'b',) * 99999) }}",
