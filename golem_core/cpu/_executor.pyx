@@ -303,6 +303,7 @@ cdef class Code:
     cdef int32_t *index_copy[4]
     cdef int index_arena[4]
     cdef int index_count
+    cdef int *cancelled            # polled at barriers, NULL where a pass must run to its end
     cdef readonly double seconds   # inside C, of the last pass
     cdef readonly long long expert_bytes
 
@@ -465,6 +466,10 @@ cdef class Code:
             self.operand(&s.finish[i].operand, operand)
         r.units = first_unit + (s.groups + chunk - 1) // chunk
 
+    def set_cancel(self, const int[::1] flag):
+        """Passes stop at their next barrier once the flag is set. The caller keeps it alive."""
+        self.cancelled = <int *>&flag[0]
+
     def start_profile(self):
         """From now on every pass adds up where its time goes."""
         if self.profile == NULL:
@@ -518,6 +523,7 @@ cdef class Code:
         p.finished = self.finished
         p.isa = self.isa
         p.profile = self.profile
+        p.cancel = <const atomic_int *>self.cancelled
         with nogil:
             clock_gettime(CLOCK_MONOTONIC, &before)
             stopped = golem_run(self.records, self.record_count, &p, self.scratch,

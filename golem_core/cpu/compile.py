@@ -47,6 +47,7 @@ class CompiledPlan:
         weights: WeightStore,
         maxima: Mapping[str, int],
         fuse: bool = True,
+        cancel: np.ndarray | None = None,
     ):
         self.wanted = tuple(wanted)
         self._symbols = list(program.axes)
@@ -84,6 +85,8 @@ class CompiledPlan:
                 self._linear_bytes[r.rows] = self._linear_bytes.get(r.rows, 0) + size
         self._memory = _pages(max(a.size for a in self._arenas) + ALIGN)
         self._pour(pool, isa, program, buffers, maxima)
+        if cancel is not None:
+            self.code.set_cancel(cancel)
         self._bind_views(plan.outputs, lowering, maxima)
 
     # ---- filling in C

@@ -16,10 +16,14 @@ from golem_core.cpu.cores import physical_cores, usable_cpus
 from golem_core.cpu.weights import WeightStore
 from golem_core.graph.binding import bind
 from golem_core.graph.program import Program
-from golem_core.graph.values import Value, extent_at
+from golem_core.graph.values import ProgramError, Value, extent_at
 from golem_core.state import States
 
 SPIN = 4000  # looks at a changing word before a thread sleeps: some 50 microseconds
+
+
+class PassCancelled(Exception):
+    """The pass was ended by ``CpuExecutor.cancel``; its outputs do not exist."""
 
 
 @dataclass
@@ -84,6 +88,7 @@ class CpuExecutor:
             raise ValueError(f"GOLEM_PLAN={self._mode}: it is plain, show or unset")
         self._plans: dict[tuple[str, ...], CompiledPlan] = {}
         self._vocabulary = _vocabulary(program)
+        self._cancel = np.zeros(1, np.int32)
         self._lock = threading.Lock()
         self._pool = _executor.Pool(self.threads, SPIN if self.threads <= usable_cpus() else 0)
         self.weights.add(program, self._pool, progress)
@@ -102,6 +107,8 @@ class CpuExecutor:
                 weights=self.weights,
                 maxima=self.maxima,
                 fuse=self._mode != "plain",
+                # A pass that writes states runs to its end: half a pass would leave half a state.
+                cancel=None if self.program.states else self._cancel,
             )
             if self._mode == "show":
                 print(f"plan of {self.program.name}:\n{made.describe()}", file=sys.stderr)
@@ -136,6 +143,10 @@ class CpuExecutor:
                     self.program, inputs, slots=self.slots, context=self.context, maxima=self.maxima
                 )
                 sizes, arrays, runs = bound.sizes, bound.arrays, bound.runs
+                if self.program.states and runs[:, 2].sum() != sizes.get("n"):
+                    raise ProgramError(
+                        f"runs are of {runs[:, 2].sum()} columns, the pass has n = {sizes.get('n')}"
+                    )
             outputs = self.program.outputs
             empty = [
                 name
@@ -143,7 +154,10 @@ class CpuExecutor:
                 if name in outputs and not extent_at(outputs[name].rows, sizes)
             ]
             plan = self._plan([name for name in wanted if name not in empty])
+            self._cancel[0] = 0
             made = plan.run(sizes, arrays, runs, quick is not None)
+            if made is None:
+                raise PassCancelled(f"a pass of {self.program.name} was cancelled")
             for name in empty:
                 made[name] = np.zeros((0, *outputs[name].inner), np.float32)
             self.stats.passes += 1
@@ -173,6 +187,13 @@ class CpuExecutor:
         except (TypeError, ValueError):
             return None
         return None if sizes is None else ({"n": sizes[0], "m": sizes[1]}, inputs, runs)
+
+    def cancel(self) -> None:
+        """Has the pass that is running end soon with PassCancelled, where the program is stateless.
+
+        May be called from any thread. A pass that starts later is not affected.
+        """
+        self._cancel[0] = 1
 
     def close(self) -> None:
         """Stops the threads and lets go of the weights."""

@@ -153,4 +153,4 @@ class RowLowering(Operands):
     def pool(self, node: Node):
         x, offsets = node.inputs
         ins = [self.operand(self.even(x)), self.strided(offsets)]
-        self.row(node, node.outputs[0], ins, elsewhere=(0, 1))
+        self.row(node, node.outputs[0], ins, extents={0: x.rows}, elsewhere=(0, 1))

@@ -57,9 +57,10 @@ class WeightStore:
         progress is called with the share done so far, 0 to 1.
         """
         wanted: dict[tuple, Weight] = {}
-        for weight in multiplied(program):
+        for weight in program.weights.values():
             if not _executor.knows(weight.type.id):
-                raise ProgramError(f"{weight.name}: no kernel multiplies by {weight.type.name}")
+                raise ProgramError(f"{weight.name}: no kernel reads {weight.type.name}")
+        for weight in multiplied(program):
             if _key(weight) not in self._matrices:
                 wanted.setdefault(_key(weight), weight)
         jobs = self._allocate(wanted)

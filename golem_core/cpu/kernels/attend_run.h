@@ -14,7 +14,9 @@ static int next_sequence(const attention *a, int *at, sequence *s) {
     } else if (r->in[4].slot != GOLEM_NONE) {
         const int32_t *offset = (const int32_t *)base_of(&r->in[4], a->w);
         if (*at >= a->w->pass->extents[r->i[10]]) return 0;
-        *s = (sequence){.first = offset[*at], .count = offset[*at + 1] - offset[*at]};
+        int64_t end = offset[*at + 1] < a->rows ? offset[*at + 1] : a->rows;
+        *s = (sequence){.first = offset[*at] < 0 ? 0 : offset[*at]};
+        s->count = end > s->first ? end - s->first : 0;
         s->last = s->count - 1;
     } else {
         int64_t size = r->i[7] ? r->i[7] : a->rows;

@@ -13,9 +13,9 @@ enum { TILE_ROWS = 3, TILE_VECTORS = 2 };
 enum { TILE_ROWS = 1, TILE_VECTORS = 1 };
 #endif
 
-/* A tile's columns: as many as make about 64 rows with the heads that share a key head. */
+/* A tile's columns: as many as make about 96 rows with the heads that share a key head. */
 static inline int tile_columns(int share) {
-    int columns = 64 / share;
+    int columns = 96 / share;
     return columns < 8 ? 8 : columns;
 }
 
@@ -196,10 +196,14 @@ static void weigh_row(const attention *a, tile_scratch *t, int row, int64_t inde
         }
     vf first = vset((float)(low - block)), last = vset((float)(high - block));
     vf most = vset(-INFINITY);
+    int all = low <= block && high >= block + KEYS - 1;
     for (int j = 0; j < KEYS; j += LANES) {
-        vf x = vmul(vload(s + j), vset(a->scale)), at = vadd(vload(steps), vset((float)j));
+        vf x = vmul(vload(s + j), vset(a->scale));
         if (a->cap > 0) x = vsoftcap(x, a->cap);
-        x = vless(at, first, vset(-INFINITY), vless(last, at, vset(-INFINITY), x));
+        if (!all) {
+            vf at = vadd(vload(steps), vset((float)j));
+            x = vless(at, first, vset(-INFINITY), vless(last, at, vset(-INFINITY), x));
+        }
         vstore(s + j, x);
         most = vmax(most, x);
     }

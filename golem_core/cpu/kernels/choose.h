@@ -86,17 +86,19 @@ static void rows_reduce(const golem_record *r, golem_worker *w, int64_t from, in
     }
 }
 
-/* in: x (n, width), offsets (rows + 1,) i32: the mean of each text's rows */
+/* in: x (n, width), offsets (rows + 1,) i32. i: extent of n. The mean of each text's rows */
 static void rows_pool(const golem_record *r, golem_worker *w, int64_t from, int64_t to) {
     char *bx = base_of(&r->in[0], w), *bo = base_of(&r->out[0], w);
     const int32_t *offset = (const int32_t *)base_of(&r->in[1], w);
+    int64_t there = w->pass->extents[r->i[0]];
     for (int64_t row = from; row < to; row++) {
-        int32_t first = offset[row], last = offset[row + 1];
+        int64_t first = offset[row] < 0 ? 0 : offset[row];
+        int64_t last = offset[row + 1] < there ? offset[row + 1] : there;
         float *out = unit_at(bo, &r->out[0], row, 0);
         vf size = vset((float)(last > first ? last - first : 1));
         FOR_LANES(i, r->width, count) {
             vf total = vzero();
-            for (int32_t c = first; c < last; c++)
+            for (int64_t c = first; c < last; c++)
                 total = vadd(total, vread(unit_at(bx, &r->in[0], c, 0) + i, count));
             vwrite(out + i, vdiv(total, size), count);
         }

@@ -274,12 +274,24 @@ static inline double vd_sum(vd x) {
     return t[0];
 }
 
+/* the largest lane; any lane where some are NaN */
 static inline float vmax_lane(vf x) {
+#if defined(GOLEM_AVX512) || defined(GOLEM_AVX2)
+#if defined(GOLEM_AVX512)
+    __m256 a = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+#else
+    __m256 a = _mm256_max_ps(x.a, x.b);
+#endif
+    __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
+#else
     float t[LANES];
     vstore(t, x);
     for (int half = 8; half; half /= 2)
         for (int i = 0; i < half; i++) t[i] = t[i] > t[i + half] ? t[i] : t[i + half];
     return t[0];
+#endif
 }
 
 /* element i .. of a row: whole vectors, then what is left */

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golem_core.cpu import CpuExecutor, features
+from golem_core.cpu import CpuExecutor, PassCancelled, features
 from golem_core.cpu.cores import physical_cores, quota, usable_cpus
 from golem_core.formats.blocks import by_name
 from golem_core.graph.builder import Builder
@@ -179,6 +179,52 @@ def test_passes_from_several_python_threads_take_turns():
         for w in workers:
             w.join()
         assert not wrong
+
+
+def test_a_stateless_pass_can_be_cancelled_and_the_executor_runs_on():
+    p, w = Builder("long"), Maker("F32")
+    h = p.input("x", (p.axis("n", 64), 256))
+    matrix = w.matrix(256, 256)
+    for _ in range(300):
+        h = p.rms_norm(p.linear(h, matrix), None, 1e-6)
+    p.output("y", h)
+    given = {"x": np.ones((64, 256), np.float32)}
+    with CpuExecutor(p.build(), threads=2) as ex:
+        whole = ex.run(given, ("y",))["y"].copy()
+        stop = threading.Event()
+
+        def insist():
+            while not stop.is_set():
+                ex.cancel()
+
+        insisting = threading.Thread(target=insist)
+        insisting.start()
+        with pytest.raises(PassCancelled, match="pass of long"):
+            for _ in range(1000):
+                ex.run(given, ("y",))
+        stop.set()
+        insisting.join()
+        np.testing.assert_array_equal(ex.run(given, ("y",))["y"], whole)
+
+
+def test_a_pass_that_writes_states_is_not_cancelled():
+    with make() as ex:
+        ex.cancel()
+        assert np.isfinite(ex.run(one_pass((0, 3, 0, 1)))["logits"]).all()
+
+
+def test_runs_must_cover_the_columns_even_where_no_input_depends_on_them():
+    p = Builder("bare")
+    n = p.axis("n", 8)
+    q, k, v = (p.input(s, (n, 1, 16)) for s in "qkv")
+    p.output("y", p.attend(q, k, v, p.ring("kv", 1, 16), scale=1.0))
+    three = np.zeros((3, 1, 16), np.float32)
+    runs = np.array([[0, 0, 2, 0, 1]], np.int32)
+    with (
+        CpuExecutor(p.build(), context=64, threads=2) as ex,
+        pytest.raises(ProgramError, match="runs are of 2 columns, the pass has n = 3"),
+    ):
+        ex.run({"q": three, "k": three, "v": three, "runs": runs}, ("y",))
 
 
 def test_features_name_the_best_set_and_golem_cpu_lowers_it(monkeypatch):
