@@ -8,7 +8,7 @@ FIN or with RST. Then it says whether
 
 - every answer that was waited for came whole, and the same prompt got the same greedy text;
 - afterwards no slot is held and nothing waits;
-- threads and file descriptors are as many as before;
+- threads and file descriptors are as many as before, and the server's own threads within bounds;
 - the memory of the last quarter is within 5 % of the first quarter's.
 
 The exit status is 1 when something does not hold.
@@ -37,6 +37,7 @@ TOPICS = ("rain", "bread", "ships", "winter", "clocks", "maps", "bees", "salt", 
 MOST_TOKENS = 24
 SETTLE_SECONDS = 60.0
 GROWTH = 1.05
+POOLS = ("waitress", "ThreadPoolExecutor")  # gunicorn's grows up to its bound as it is needed
 
 
 # ---- the server's side ----
@@ -52,10 +53,14 @@ class State:
         engine = self.service.engine
         with open("/proc/self/statm") as statm:
             pages = int(statm.read().split()[1])
+        names = [thread.name for thread in threading.enumerate()]
+        pool = sum(name.startswith(POOLS) for name in names)
         resp.media = {
             "busy": engine.busy,
             "slots": sum(slot.is_processing for slot in engine.slots),
-            "threads": threading.active_count(),
+            "threads": len(names) - pool,
+            "pool": pool,
+            "pool_bound": self.service.server.server_threads,
             "descriptors": len(os.listdir("/proc/self/fd")),
             "bytes": pages * os.sysconf("SC_PAGE_SIZE"),
             "cancelled": engine.stats.cancelled,
@@ -257,7 +262,8 @@ async def soak(watched: Watched, arguments: argparse.Namespace) -> int:
     checks = {
         "answers whole and equal": not tally.wrong,
         "slots idle": not after["slots"] and not after["busy"],
-        "threads as before": after["threads"] == before["threads"],
+        "threads as before": after["threads"] == before["threads"]
+        and after["pool"] <= after["pool_bound"],
         "descriptors as before": after["descriptors"] <= before["descriptors"],
         "memory within 5 %": last <= first * GROWTH,
     }
@@ -266,7 +272,8 @@ async def soak(watched: Watched, arguments: argparse.Namespace) -> int:
         print(f"  {outcome:<16} {count}")
     print(f"  cancelled in the engine {after['cancelled']}, finished {after['finished']}")
     print(f"  memory {first / 2**20:.1f} -> {last / 2**20:.1f} MiB ({last / first:.3f})")
-    print(f"  threads {before['threads']} -> {after['threads']}")
+    for name in ("threads", "pool"):
+        print(f"  {name} {before[name]} -> {after[name]}")
     print(f"  descriptors {before['descriptors']} -> {after['descriptors']}")
     for line in tally.wrong[:5]:
         print(f"  {line}")
