@@ -4,8 +4,9 @@
 
 One column is limited by reading the weights once: its bytes a second over those of a plain read of
 the same pages, the two alternating in one run, median of the rounds' ratios. More columns are
-limited by arithmetic: multiply-adds a second. Other work on the machine spoils both; the plain
-read's spread is printed beside, and a run in which it exceeds 15 % says nothing.
+limited by arithmetic: multiply-adds a second, by kernels of two groups where there are such. Other
+work on the machine spoils both; the plain read's spread is printed beside, and a run in which it
+exceeds 15 % says nothing.
 """
 
 import argparse
@@ -68,7 +69,7 @@ def one_column(call, data: np.ndarray, rounds: int) -> tuple[float, float, float
 def many_columns(call, data: np.ndarray, rounds: int) -> float:
     """Best multiply-adds a second, in units of 1e12."""
     out = call[-1]
-    best = min(seconds(linear.dot, *call) for _ in range(rounds))
+    best = min(seconds(linear.dot, *call, True) for _ in range(rounds))
     return out.size * WIDTH / best / 1e12
 
 

@@ -1,5 +1,5 @@
 # distutils: sources = golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c golem_core/cpu/kernels/linear_read.c
-# distutils: depends = golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/repack.h
+# distutils: depends = golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/repack.h
 # distutils: libraries = m
 """The linear kernels one by one, for tests and benchmarks; the executor calls them from C.
 
@@ -30,6 +30,10 @@ cdef extern from "kernels/linear.h" nogil:
     ctypedef void (*golem_group_fn)(
         const uint8_t *, int, const golem_act *, int, int, float *) noexcept nogil
 
+    ctypedef void (*golem_pair_fn)(
+        const uint8_t *, const uint8_t *, int, const golem_act *, int, int, float *,
+        float *) noexcept nogil
+
     ctypedef struct golem_type:
         int id
         const char *name
@@ -44,6 +48,7 @@ cdef extern from "kernels/linear.h" nogil:
         const char *name
         const golem_group_fn *dot
         void (*quantise_row)(const float *, int, golem_q8 *, int) noexcept nogil
+        const golem_pair_fn *pair
 
     const golem_type *golem_types
     int golem_type_count
@@ -163,8 +168,10 @@ def quantise(str isa, const float[:, ::1] x, uint8_t[::1] out):
 
 
 def dot(str isa, int type, const uint8_t[::1] groups, int width, columns, int c0, int nc,
-        float[:, :, ::1] out):
+        float[:, :, ::1] out, bint pairs=False):
     """Every group times columns ``c0 .. c0 + nc - 1``: f32 ``(groups, nc, 16)`` in ``out``.
+
+    With ``pairs``, two groups a call where the instruction set has such kernels.
 
     ``columns`` is f32 ``(n, width)`` for float types, else the records of ``quantise`` as
     u8 ``(width / 32, n, Q8_BYTES)``.
@@ -176,7 +183,7 @@ def dot(str isa, int type, const uint8_t[::1] groups, int width, columns, int c0
     cdef golem_act act
     cdef const float[:, ::1] x
     cdef const uint8_t[:, :, ::1] q
-    cdef Py_ssize_t g
+    cdef Py_ssize_t g = 0
     _row_bytes(t, width)
     if t.act == GOLEM_ACT_Q8:
         q = columns
@@ -199,8 +206,14 @@ def dot(str isa, int type, const uint8_t[::1] groups, int width, columns, int c0
             f"({out.shape[0]}, {out.shape[1]}, {out.shape[2]})"
         )
     with nogil:
-        for g in range(out.shape[0]):
+        if pairs and set_.pair != NULL:
+            while g + 2 <= out.shape[0]:
+                set_.pair[index](&groups[g * size], &groups[(g + 1) * size], width, &act, c0, nc,
+                                 &out[g, 0, 0], &out[g + 1, 0, 0])
+                g += 2
+        while g < out.shape[0]:
             set_.dot[index](&groups[g * size], width, &act, c0, nc, &out[g, 0, 0])
+            g += 1
 
 
 def read(const uint8_t[::1] data):

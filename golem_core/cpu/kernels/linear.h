@@ -43,6 +43,13 @@ typedef struct {
 typedef void (*golem_group_fn)(const uint8_t *group, int in, const golem_act *a, int c0, int nc,
                                float *out);
 
+/* The same for two groups of one type at once, which need not be neighbours: the bits of two calls
+ * for one group, sooner. From 4 columns on; the more a call has, the better (16 gain about half of
+ * what 64 do). The outs may not overlap. */
+typedef void (*golem_pair_fn)(const uint8_t *first, const uint8_t *second, int in,
+                              const golem_act *a, int c0, int nc, float *out_first,
+                              float *out_second);
+
 typedef struct {
     int id;                /* GGML type id */
     const char *name;      /* as GGUF spells it, "Q4_0" */
@@ -56,7 +63,7 @@ typedef struct {
     void (*dequant_row)(const uint8_t *src, int in, float *dst);
 } golem_type;
 
-/* One instruction set. dot[i] serves golem_types[i]. */
+/* One instruction set. dot[i] and pair[i] serve golem_types[i]. */
 typedef struct {
     const char *name;      /* "portable", "avx2", "avx512" */
     const golem_group_fn *dot;
@@ -66,6 +73,7 @@ typedef struct {
      * (so s too): every product they enter is NaN. Sixteen below 1e-30 get d = 0.
      * The same bits on every instruction set. */
     void (*quantise_row)(const float *x, int in, golem_q8 *q, int n);
+    const golem_pair_fn *pair;  /* as dot, or NULL: nothing is gained by two groups at once */
 } golem_linear_isa;
 
 extern const golem_type golem_types[];

@@ -279,5 +279,5 @@ __attribute__((target(TARGET))) static void quantise_row(const float *x, int in,
 static const golem_group_fn dot[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT)
                                          GOLEM_CODE_TYPES(ENTRY_CODES)};
 
-const golem_linear_isa golem_linear_avx2 = {"avx2", dot, quantise_row};
+const golem_linear_isa golem_linear_avx2 = {"avx2", dot, quantise_row, NULL};
 #endif

@@ -29,11 +29,43 @@ INLINE __m512i less_offset(const enum type type, const int32_t *minus) {
     return shift < 0 ? _mm512_setzero_si512() : _mm512_slli_epi32(broadcast(minus), shift);
 }
 
-/* Adds a part's products with `columns` columns to acc. */
-INLINE void add_part(const enum type type, const codes *w, const scales *s, const golem_q8 *a,
+/* A value the compiler may not form again instead of keeping it. */
+#define KEEP(x) __asm__("" : "+v"(x))
+
+/* What half h of a part, its products summed, adds to x: the row's sum itself where halves have
+ * scales of their own, else the sum of the part so far (anything when h is 0). */
+INLINE __m512 add_half(const enum type type, const int h, __m512i sum, const scales *s,
+                       const golem_q8 *a, __m512 x) {
+    __m512 d = _mm512_set1_ps(a->d[h]), y = _mm512_cvtepi32_ps(sum);
+    if (!has_halves(type)) return h ? _mm512_fmadd_ps(y, d, x) : _mm512_mul_ps(y, d);
+    y = _mm512_mul_ps(y, s->scale[h]);
+    if (type == T_Q2_K)
+        y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(broadcast(&a->minus[h])), s->low[h], y);
+    return _mm512_fmadd_ps(y, d, x);
+}
+
+/* The row's sum with a part, of which add_half made x. */
+INLINE __m512 add_halves(const enum type type, __m512 x, const scales *s, const golem_q8 *a,
+                         __m512 acc) {
+    if (has_halves(type)) return x;
+    acc = _mm512_fmadd_ps(x, s->scale[0], acc);
+    if (type == T_Q4_1 || type == T_Q5_1)
+        acc = _mm512_fmadd_ps(s->low[0], _mm512_set1_ps(a->s), acc);
+    if (type == T_Q4_K || type == T_Q5_K)
+        acc = _mm512_fnmadd_ps(s->low[0], _mm512_set1_ps(a->s), acc);
+    return acc;
+}
+
+INLINE void one_part(const enum type type, const int bits, const int parts, const int head,
+                     const uint8_t *super, int i, __m512i word, const int odd, const golem_q8 *a,
                      const int columns, __m512 *acc) {
-    const int halves = type == T_Q2_K || type == T_Q3_K || type == T_Q6_K;
+    const uint8_t *part = super + head + i * (64 * bits);
+    __m512i w[8];
     __m512 x[WIDEST];
+    prefetch(part, 64 * bits);
+#pragma GCC unroll 8
+    for (int v = 0; v < 8; v++) w[v] = load_code(type, bits, part, v);
+    scales s = load_scales(type, super, i, parts, word, odd);
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
         __m512i sum[WIDEST];
@@ -43,48 +75,21 @@ INLINE void add_part(const enum type type, const codes *w, const scales *s, cons
         for (int v = 4 * h; v < 4 * h + 4; v++) {
 #pragma GCC unroll 8
             for (int c = 0; c < columns; c++)
-                sum[c] = _mm512_dpbusd_epi32(sum[c], w->v[v], broadcast(a[c].q + 4 * v));
+                sum[c] = _mm512_dpbusd_epi32(sum[c], w[v], broadcast(a[c].q + 4 * v));
         }
 #pragma GCC unroll 8
-        for (int c = 0; c < columns; c++) {
-            __m512 d = _mm512_set1_ps(a[c].d[h]), y = _mm512_cvtepi32_ps(sum[c]);
-            if (!halves) {
-                x[c] = h ? _mm512_fmadd_ps(y, d, x[c]) : _mm512_mul_ps(y, d);
-                continue;
-            }
-            y = _mm512_mul_ps(y, s->scale[h]);
-            if (type == T_Q2_K)
-                y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(broadcast(&a[c].minus[h])), s->low[h], y);
-            acc[c] = _mm512_fmadd_ps(y, d, acc[c]);
-        }
+        for (int c = 0; c < columns; c++)
+            x[c] = add_half(type, h, sum[c], &s, a + c, h ? x[c] : acc[c]);
     }
-    if (halves) return;
 #pragma GCC unroll 8
-    for (int c = 0; c < columns; c++) {
-        acc[c] = _mm512_fmadd_ps(x[c], s->scale[0], acc[c]);
-        if (type == T_Q4_1 || type == T_Q5_1)
-            acc[c] = _mm512_fmadd_ps(s->low[0], _mm512_set1_ps(a[c].s), acc[c]);
-        if (type == T_Q4_K || type == T_Q5_K)
-            acc[c] = _mm512_fnmadd_ps(s->low[0], _mm512_set1_ps(a[c].s), acc[c]);
-    }
-}
-
-INLINE void one_part(const enum type type, const int bits, const int parts, const int head,
-                     const uint8_t *super, int i, __m512i word, const int odd, const golem_q8 *a,
-                     const int columns, __m512 *acc) {
-    const uint8_t *part = super + head + i * (64 * bits);
-    prefetch(part, 64 * bits);
-    codes w = load_codes(part, bits);
-    look_up(type, &w);
-    scales s = load_scales(type, super, i, parts, word, odd);
-    add_part(type, &w, &s, a, columns, acc);
+    for (int c = 0; c < columns; c++) acc[c] = add_halves(type, x[c], &s, a + c, acc[c]);
 }
 
 /* `columns` columns, whose first has its first record at a, times a whole group. */
 INLINE void dot_columns(const enum type type, const int bits, const int parts, const int head,
                         const uint8_t *super, int in, const golem_q8 *a, int n, const int columns,
                         float *out) {
-    const int six_bits = type == T_Q3_K || type == T_Q4_K || type == T_Q5_K;
+    const int six_bits = has_sixes(type);
     __m512 acc[WIDEST];
 #pragma GCC unroll 8
     for (int c = 0; c < columns; c++) acc[c] = _mm512_setzero_ps();
@@ -191,6 +196,8 @@ INLINE void dot_float(const enum type type, const int bytes, const uint8_t *grou
     break
 GOLEM_FLOAT_TYPES(DOT_FLOAT)
 
+#include "linear_avx512_pairs.h"
+
 /* Of two vectors of 16 at once: the largest in element 0 of the result, and in element 2. */
 INLINE __m128i largest_of(__m512i first, __m512i second) {
     __m256i x = _mm256_max_epu32(_mm512_castsi512_si256(first), _mm512_extracti64x4_epi64(first, 1));
@@ -245,6 +252,10 @@ __attribute__((target(TARGET))) static void quantise_row(const float *x, int in,
 #define ENTRY_CODES(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) dot_##NAME,
 static const golem_group_fn dot[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT)
                                          GOLEM_CODE_TYPES(ENTRY_CODES)};
+#define ENTRY_PAIR_FLOAT(NAME, ID, WEIGHTS, BYTES) pair_##NAME,
+#define ENTRY_PAIR(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) pair_##NAME,
+static const golem_pair_fn pairs[] = {GOLEM_FLOAT_TYPES(ENTRY_PAIR_FLOAT)
+                                          GOLEM_CODE_TYPES(ENTRY_PAIR)};
 
-const golem_linear_isa golem_linear_avx512 = {"avx512", dot, quantise_row};
+const golem_linear_isa golem_linear_avx512 = {"avx512", dot, quantise_row, pairs};
 #endif

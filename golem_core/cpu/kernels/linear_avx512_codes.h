@@ -11,11 +11,6 @@
 #define TARGET "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"
 #define INLINE static inline __attribute__((always_inline, target(TARGET)))
 
-/* The eight vectors of a part, as unsigned bytes. */
-typedef struct {
-    __m512i v[8];
-} codes;
-
 /* f32 numbers of a part, one lane a row. */
 typedef struct {
     __m512 scale[2], low[2]; /* [0] of the part or [0], [1] of its halves */
@@ -42,54 +37,6 @@ INLINE __m512i bit_at(__m512i packed, const int v, const int to) {
     return v < to ? _mm512_slli_epi16(packed, to - v) : _mm512_srli_epi16(packed, v - to);
 }
 
-INLINE __m512i table(const int8_t *values, int offset) {
-    __m128i t = _mm_loadu_si128((const __m128i *)values);
-    return _mm512_broadcast_i32x4(_mm_add_epi8(t, _mm_set1_epi8((char)offset)));
-}
-
-INLINE codes load_codes(const uint8_t *part, const int bits) {
-    codes w;
-    if (bits == 8) {
-#pragma GCC unroll 8
-        for (int v = 0; v < 8; v++) w.v[v] = load_vector(part, v);
-    }
-    if (bits >= 4 && bits <= 6) {
-#pragma GCC unroll 4
-        for (int p = 0; p < 4; p++) {
-            __m512i x = load_vector(part, p);
-            w.v[p] = _mm512_and_si512(x, byte_mask(15));
-            w.v[p + 4] = _mm512_and_si512(_mm512_srli_epi16(x, 4), byte_mask(15));
-        }
-    }
-    if (bits == 5) {
-        __m512i high = load_vector(part, 4);
-#pragma GCC unroll 8
-        for (int v = 0; v < 8; v++) w.v[v] = masked_or(bit_at(high, v, 4), byte_mask(16), w.v[v]);
-    }
-    if (bits == 6) {
-#pragma GCC unroll 8
-        for (int v = 0; v < 8; v++)
-            w.v[v] = masked_or(pair_at_4(load_vector(part, 4 + (v >> 2)), v & 3), byte_mask(48), w.v[v]);
-    }
-    if (bits == 2 || bits == 3) {
-#pragma GCC unroll 8
-        for (int v = 0; v < 8; v++)
-            w.v[v] = _mm512_and_si512(_mm512_srli_epi16(load_vector(part, v >> 2), 2 * (v & 3)),
-                                      byte_mask(3));
-    }
-    if (bits == 3) {
-        __m512i high = load_vector(part, 2);
-#pragma GCC unroll 8
-        for (int v = 0; v < 8; v++) w.v[v] = masked_or(bit_at(high, v, 2), byte_mask(4), w.v[v]);
-    }
-    if (bits == 1) {
-        __m512i x = load_vector(part, 0);
-#pragma GCC unroll 8
-        for (int v = 0; v < 8; v++) w.v[v] = _mm512_and_si512(bit_at(x, v, 1), byte_mask(2));
-    }
-    return w;
-}
-
 /* The offset subtracted from codes to get their value, and added to make values unsigned:
  * its binary logarithm, or -1 where there is none. */
 INLINE int offset_of(const enum type type) {
@@ -112,17 +59,34 @@ INLINE int offset_of(const enum type type) {
     }
 }
 
-/* Codes that index a table become its values, made unsigned by the offset. */
-INLINE void look_up(const enum type type, codes *w) {
-    __m512i t;
-    if (type == T_IQ4_NL || type == T_IQ4_XS)
-        t = table(iq4_values, 1 << offset_of(type));
-    else if (type == T_MXFP4)
-        t = table(fp4_values, 1 << offset_of(type));
-    else
-        return;
-#pragma GCC unroll 8
-    for (int v = 0; v < 8; v++) w->v[v] = _mm512_shuffle_epi8(t, w->v[v]);
+/* Codes that index a table -> its values, made unsigned by the offset. */
+INLINE __m512i looked_up(const enum type type, const int8_t *values, __m512i index) {
+    __m128i t = _mm_loadu_si128((const __m128i *)values);
+    t = _mm_add_epi8(t, _mm_set1_epi8((char)(1 << offset_of(type))));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(t), index);
+}
+
+/* Vector v of a part, as unsigned bytes. */
+INLINE __m512i load_code(const enum type type, const int bits, const uint8_t *part, const int v) {
+    __m512i x;
+    if (bits == 8) return load_vector(part, v);
+    if (bits >= 4) {
+        x = load_vector(part, v & 3);
+        if (v >= 4) x = _mm512_srli_epi16(x, 4);
+        x = _mm512_and_si512(x, byte_mask(15));
+    } else if (bits >= 2) {
+        x = _mm512_srli_epi16(load_vector(part, v >> 2), 2 * (v & 3));
+        x = _mm512_and_si512(x, byte_mask(3));
+    } else {
+        return _mm512_and_si512(bit_at(load_vector(part, 0), v, 1), byte_mask(2));
+    }
+    if (bits == 6)
+        x = masked_or(pair_at_4(load_vector(part, 4 + (v >> 2)), v & 3), byte_mask(48), x);
+    if (bits == 5) x = masked_or(bit_at(load_vector(part, 4), v, 4), byte_mask(16), x);
+    if (bits == 3) x = masked_or(bit_at(load_vector(part, 2), v, 2), byte_mask(4), x);
+    if (type == T_IQ4_NL || type == T_IQ4_XS) return looked_up(type, iq4_values, x);
+    if (type == T_MXFP4) return looked_up(type, fp4_values, x);
+    return x;
 }
 
 INLINE __m512 load_halves(const uint8_t *p) {
@@ -134,6 +98,15 @@ INLINE __m512 load_powers(const uint8_t *p) {
     __m512i e = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)p));
     __m512i twice = _mm512_max_epu32(_mm512_slli_epi32(e, 23), _mm512_set1_epi32(0x00400000));
     return _mm512_mul_ps(_mm512_castsi512_ps(twice), _mm512_set1_ps(0.5f));
+}
+
+INLINE int has_sixes(const enum type type) {
+    return type == T_Q3_K || type == T_Q4_K || type == T_Q5_K;
+}
+
+/* Whether the halves of a part have scales of their own. */
+INLINE int has_halves(const enum type type) {
+    return type == T_Q2_K || type == T_Q3_K || type == T_Q6_K;
 }
 
 /* The four words of "sixes", each with the numbers of two parts in its low 24 bits. */

@@ -239,4 +239,4 @@ static void quantise_row(const float *x, int in, golem_q8 *q, int n) {
 static const golem_group_fn dot[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT)
                                          GOLEM_CODE_TYPES(ENTRY_CODES)};
 
-const golem_linear_isa golem_linear_portable = {"portable", dot, quantise_row};
+const golem_linear_isa golem_linear_portable = {"portable", dot, quantise_row, NULL};

@@ -101,9 +101,11 @@ def prepare(name: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return x, x.astype(np.float64)
 
 
-def product(isa: str, name: str, groups, width: int, columns, c0: int, nc: int) -> np.ndarray:
+def product(
+    isa: str, name: str, groups, width: int, columns, c0: int, nc: int, pairs: bool = False
+) -> np.ndarray:
     """Rows of all groups times nc columns: f32 (nc, 16 groups)."""
     id = TYPES[name][0]
     out = np.full((len(groups) // linear.group_bytes(id, width), nc, 16), np.nan, np.float32)
-    linear.dot(isa, id, groups, width, columns, c0, nc, out)
+    linear.dot(isa, id, groups, width, columns, c0, nc, out, pairs)
     return out.transpose(1, 0, 2).reshape(nc, -1)

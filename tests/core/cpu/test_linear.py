@@ -61,6 +61,21 @@ def test_a_columns_bits_depend_on_no_neighbour(isa, name):
             assert got.tobytes() == alone[at : at + nc].tobytes(), (nc, at)
 
 
+@every_type
+def test_two_groups_at_once_give_the_bits_of_one(isa, name):
+    need(isa)
+    rng = np.random.default_rng(9)
+    block = TYPES[name][1]
+    for width in {block * 3, 256 * 2 + max(block, 32)}:  # a last superblock in part, or whole
+        width -= width % block
+        groups = pack(name, random_rows(name, 70, width, rng), width)  # five groups
+        columns, _ = prepare(name, rng.standard_normal((21, width)).astype(np.float32))
+        for c0, nc in [(0, 1), (2, 3), (1, 4), (0, 8), (3, 11), (0, 21)]:
+            one = product(isa, name, groups, width, columns, c0, nc)
+            two = product(isa, name, groups, width, columns, c0, nc, pairs=True)
+            assert two.tobytes() == one.tobytes(), (width, c0, nc)
+
+
 @pytest.mark.parametrize("name", CODE_TYPES)
 def test_bits_are_those_of_the_portable_kernel(isa, name):
     need(isa)

@@ -1,0 +1,145 @@
+/* Two groups at once with AVX-512: what linear_avx512.c does with one, for four columns or more.
+ *
+ * With one group every product wants a load of its own, to broadcast four activations, and a core
+ * loads no more vectors a cycle than it multiplies. Here a broadcast serves two groups, so that
+ * multiplying alone is the limit. Eight parts of both groups meet all columns, four at a time with
+ * their sums in registers; the first four leave the codes they unpack on the stack for the others,
+ * because unpacking fills only gaps between products. The steps of a row and column are those of
+ * one group, so the bits are too.
+ */
+#ifndef GOLEM_LINEAR_AVX512_PAIRS_H
+#define GOLEM_LINEAR_AVX512_PAIRS_H
+
+#include "linear_avx512_codes.h"
+
+enum { CHUNK = 8 }; /* parts that meet all columns: 256 weights, a multiple of every superblock */
+enum { TILE = 4 };  /* columns side by side in registers */
+
+/* A part of two groups, unpacked. */
+typedef struct {
+    __m512i w[2][8];
+    scales s[2];
+} pair_part;
+
+/* Scales of part i of the superblock; words: its sixes, for types that have them. */
+INLINE scales pair_scales(const enum type type, const uint8_t *super, int i, const int parts,
+                          const sixes *words) {
+    if (!has_sixes(type)) return load_scales(type, super, i, parts, _mm512_setzero_si512(), 0);
+    __m512i word = _mm512_srlv_epi32(words->word[i >> 1], _mm512_set1_epi32(12 * (i & 1)));
+    return load_scales(type, super, i, parts, word, 0);
+}
+
+/* Adds the products of `count` parts with `columns` columns, whose first has its first record of
+ * these parts at a, to out[group]. The parts are read from the groups and left in p when `fresh`,
+ * else found there. */
+INLINE void add_tile(const enum type type, const int bits, const int parts, const int head,
+                     const uint8_t *const *group, pair_part *p, int count, const int fresh,
+                     const golem_q8 *a, int n, const int columns, float *const *out) {
+    __m512 acc[2][TILE], x[2][TILE];
+    sixes words[2];
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; c++)
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) acc[g][c] = _mm512_loadu_ps(out[g] + GOLEM_GROUP * c);
+    if (fresh && has_sixes(type))
+        for (int g = 0; g < 2; g++) words[g] = load_sixes(group[g] + 64);
+    for (int i = 0; i < count; i++, p++, a += n) {
+        const int at = i / parts * (head + parts * 64 * bits), k = i % parts;
+        const uint8_t *super[2] = {group[0] + at, group[1] + at};
+        const uint8_t *part[2] = {super[0] + head + k * 64 * bits, super[1] + head + k * 64 * bits};
+        if (fresh) {
+            for (int g = 0; g < 2; g++) {
+                if (k == 0) prefetch(super[g], head);
+                prefetch(part[g], 64 * bits);
+                p->s[g] = pair_scales(type, super[g], k, parts, &words[g]);
+            }
+        }
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            __m512i sum[2][TILE];
+#pragma GCC unroll 4
+            for (int c = 0; c < columns; c++)
+                sum[0][c] = sum[1][c] = less_offset(type, &a[c].minus[h]);
+#pragma GCC unroll 4
+            for (int v = 4 * h; v < 4 * h + 4; v++) {
+                __m512i w[2];
+#pragma GCC unroll 2
+                for (int g = 0; g < 2; g++) {
+                    w[g] = fresh ? load_code(type, bits, part[g], v) : p->w[g][v];
+                    if (fresh) p->w[g][v] = w[g];
+                }
+#pragma GCC unroll 4
+                for (int c = 0; c < columns; c++) {
+                    __m512i q = broadcast(a[c].q + 4 * v);
+                    KEEP(q); /* in a register: loaded once */
+                    sum[0][c] = _mm512_dpbusd_epi32(sum[0][c], w[0], q);
+                    sum[1][c] = _mm512_dpbusd_epi32(sum[1][c], w[1], q);
+                }
+            }
+#pragma GCC unroll 4
+            for (int c = 0; c < columns; c++)
+#pragma GCC unroll 2
+                for (int g = 0; g < 2; g++)
+                    x[g][c] = add_half(type, h, sum[g][c], &p->s[g], a + c, h ? x[g][c] : acc[g][c]);
+        }
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; c++)
+#pragma GCC unroll 2
+            for (int g = 0; g < 2; g++)
+                acc[g][c] = add_halves(type, x[g][c], &p->s[g], a + c, acc[g][c]);
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; c++)
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) _mm512_storeu_ps(out[g] + GOLEM_GROUP * c, acc[g][c]);
+}
+
+/* nc columns, TILE or more, whose first has its first record at a, times two groups. */
+INLINE void dot_pair(const enum type type, const int bits, const int parts, const int head,
+                     const uint8_t *first, const uint8_t *second, int in, const golem_q8 *a, int n,
+                     int nc, float *out_first, float *out_second) {
+    const int size = CHUNK / parts * (head + parts * 64 * bits);
+    const uint8_t *group[2] = {first, second};
+    pair_part p[CHUNK];
+    memset(out_first, 0, sizeof(float) * GOLEM_GROUP * (size_t)nc);
+    memset(out_second, 0, sizeof(float) * GOLEM_GROUP * (size_t)nc);
+    for (int left = in / 32; left > 0; left -= CHUNK, a += (ptrdiff_t)CHUNK * n) {
+        int count = left < CHUNK ? left : CHUNK;
+        for (int c = 0; c < nc; c += c + TILE <= nc ? TILE : 1) {
+            float *const out[2] = {out_first + GOLEM_GROUP * c, out_second + GOLEM_GROUP * c};
+            if (c == 0)
+                add_tile(type, bits, parts, head, group, p, count, 1, a, n, TILE, out);
+            else if (c + TILE <= nc)
+                add_tile(type, bits, parts, head, group, p, count, 0, a + c, n, TILE, out);
+            else
+                add_tile(type, bits, parts, head, group, p, count, 0, a + c, n, 1, out);
+        }
+        group[0] += size, group[1] += size;
+    }
+}
+
+#define PAIR(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD)                                          \
+    __attribute__((target(TARGET))) static void pair_##NAME(                                      \
+        const uint8_t *first, const uint8_t *second, int in, const golem_act *a, int c0, int nc,  \
+        float *out_first, float *out_second) {                                                    \
+        if (nc < TILE) {                                                                          \
+            dot_##NAME(first, in, a, c0, nc, out_first);                                          \
+            dot_##NAME(second, in, a, c0, nc, out_second);                                        \
+        } else {                                                                                  \
+            dot_pair(T_##NAME, BITS, COLS / 32, HEAD, first, second, in, a->q + c0, a->n, nc,     \
+                     out_first, out_second);                                                      \
+        }                                                                                         \
+    }
+GOLEM_CODE_TYPES(PAIR)
+
+/* Float types gain nothing worth a kernel. */
+#define PAIR_FLOAT(NAME, ID, WEIGHTS, BYTES)                                                      \
+    static void pair_##NAME(const uint8_t *first, const uint8_t *second, int in,                  \
+                            const golem_act *a, int c0, int nc, float *out_first,                 \
+                            float *out_second) {                                                  \
+        dot_##NAME(first, in, a, c0, nc, out_first);                                              \
+        dot_##NAME(second, in, a, c0, nc, out_second);                                            \
+    }
+GOLEM_FLOAT_TYPES(PAIR_FLOAT)
+
+#endif
