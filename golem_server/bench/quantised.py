@@ -35,8 +35,8 @@ MIXTURES: dict[str, tuple[int, str]] = {
     "Q2_0": (41, "Q2_0"),
 }
 _FALLBACKS = {
-    "Q2_K": "IQ4_NL",
-    "Q3_K": "IQ4_NL",
+    "Q2_K": "Q4_0",
+    "Q3_K": "Q4_0",
     "IQ4_XS": "IQ4_NL",
     "TQ1_0": "Q4_0",
     "TQ2_0": "Q4_0",
