@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from golem_core.formats.errors import FormatError
 from golem_core.formats.gguf import GGUF
 from golem_core.graph.program import Program
 from golem_core.graph.values import ProgramError
@@ -22,6 +21,7 @@ from golem_core.model.memory import Estimate, estimate_program, memory_limit
 from golem_core.model.rope import KINDS
 from golem_core.plugins import UnknownArchitecture, load_plugins
 from golem_core.reference import ReferenceExecutor
+from golem_core.state import StateError
 from golem_core.state.declare import Ring
 from golem_core.text.template import ChatTemplate, TemplateError
 from golem_core.text.tokenizer import Tokenizer, TokenizerError, load_tokenizer
@@ -184,6 +184,9 @@ def open_decoder(
         tokenizer = _tokenizer(decoder)
         template, source = _template(decoder, tokenizer, builtin_template)
         made = _executor(executor, program, parallel, slot, width, threads, progress)
+    except (ProgramError, StateError) as error:
+        file.close()
+        raise ModelError(f"{path}: {error}") from error
     except BaseException:
         file.close()
         raise
@@ -330,20 +333,21 @@ def _tokenizer(decoder: Decoder) -> Tokenizer:
 
 
 def _template(decoder: Decoder, tokenizer: Tokenizer, builtin: bool) -> tuple[ChatTemplate, str]:
+    """The template and where it is from; a file's own that nobody can read is warned about."""
+    ids = {"bos_token": tokenizer.bos, "eos_token": tokenizer.eos}
+    texts = {name: "" if id is None else tokenizer.text(id) for name, id in ids.items()}
     own = decoder.hyper.text(".tokenizer.chat_template", "")
-    source = decoder.fallback_template() if builtin or not own else own
-
-    def text(id: int | None) -> str:
-        return "" if id is None else tokenizer.text(id)
-
-    try:
-        bos, eos = text(tokenizer.bos), text(tokenizer.eos)
-        template = ChatTemplate(source, bos_token=bos, eos_token=eos)
-    except TemplateError as error:
-        raise ModelError(
-            f"{decoder.hyper.file}: {error}; -builtin-template renders with golem's own"
-        ) from error
-    return template, "builtin" if builtin or not own else "file"
+    if own and not builtin:
+        try:
+            return ChatTemplate(own, **texts), "file"
+        except TemplateError as error:
+            log.warning(
+                "%s: %s; the built-in template of %s is used, and answers may suffer",
+                decoder.hyper.file,
+                error,
+                decoder.architecture,
+            )
+    return ChatTemplate(decoder.fallback_template(), **texts), "builtin"
 
 
 def _executor(
@@ -369,6 +373,3 @@ def _executor(
         wanted=(("logits",), ()),
         progress=progress,
     )
-
-
-__all__ = ["FormatError", "Model", "estimate", "open_decoder", "slot_context"]

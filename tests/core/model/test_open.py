@@ -170,13 +170,18 @@ def test_a_vocabulary_of_another_size_than_the_embedding_is_refused(llama, tmp_p
     assert "479 tokens" in text and "480 rows" in text
 
 
-def test_a_vocabulary_or_template_nobody_can_read_is_refused_with_the_file(llama, tmp_path):
+def test_a_vocabulary_nobody_can_read_is_refused_with_the_file(llama, tmp_path):
     text = refusal(tiny.rewrite(llama, tmp_path / "m.gguf", {"tokenizer.ggml.model": "rwkv"}))
     assert "m.gguf: " in text and "'rwkv'" in text
+
+
+def test_a_template_nobody_can_read_is_warned_about_and_replaced(llama, tmp_path, caplog):
     keys = {"tokenizer.chat_template": "{% for %}"}
-    text = refusal(tiny.rewrite(llama, tmp_path / "n.gguf", keys))
-    assert "n.gguf: the chat template" in text and "line 1" in text
-    assert "-builtin-template" in text
+    path = tiny.rewrite(llama, tmp_path / "m.gguf", keys)
+    model = open_decoder(path, executor="reference")
+    assert model.template_source == "builtin"
+    assert "m.gguf: the chat template" in caplog.text and "line 1" in caplog.text
+    model.close()
 
 
 def test_a_tensor_nobody_uses_is_told_at_debug_level(llama, tmp_path, caplog):
