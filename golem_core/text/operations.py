@@ -7,27 +7,38 @@ before it is done (see `budget`); the rest costs no more than its input.
 import json
 import re
 import string
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import wraps
 from itertools import islice
 from types import GeneratorType
 from typing import Any
 
-from jinja2 import Environment, pass_environment
+from jinja2 import Environment, pass_environment, pass_eval_context
 from jinja2.filters import FILTERS as JINJA
 from jinja2.filters import make_attrgetter
+from jinja2.nodes import EvalContext
 from jinja2.sandbox import SandboxedEnvironment, SandboxedFormatter
 from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import Cycler, Joiner, Namespace
 
-from golem_core.text.budget import ITEMS, OverBudget, made, made_items, made_text, tick, weigh
+from golem_core.text.budget import (
+    ITEMS,
+    STEP_BYTES,
+    OverBudget,
+    made,
+    made_items,
+    made_text,
+    tick,
+    weigh,
+)
 from golem_core.text.errors import TemplateError
 
 _WIDTH = 1000  # characters that something may be padded to
 _BITS = 4096  # of an integer
 _RANGE = 100_000
 _LONG_NUMBER = re.compile(r"\d{4,}|\*")
+_FLAGS = re.compile(r"[-#0 +\d.*]*")
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
 
@@ -70,10 +81,28 @@ def join(separator: str, parts: Iterable[Any]) -> str:
 
 def percent(text: str, values: Any) -> str:
     """``text % values``."""
-    if re.search(r"%[^%a-zA-Z]*(?:\d{4,}|\*)", text):
-        raise OverBudget(f"it wanted a text padded to {_WIDTH} characters or more")
+    for conversion in _conversions(text):
+        if _LONG_NUMBER.search(conversion):
+            raise OverBudget(f"it wanted a text padded to {_WIDTH} characters or more")
     made_text(len(text) + text.count("%") * weigh(values, written=True))
     return text % values
+
+
+def _conversions(text: str) -> Iterator[str]:
+    """What stands between each % and its letter, without the key, which may hold parentheses."""
+    at = text.find("%")
+    while at >= 0:
+        at += 1
+        depth = 0
+        if text[at : at + 1] == "(":
+            while at < len(text):
+                depth += (text[at] == "(") - (text[at] == ")")
+                at += 1
+                if not depth:
+                    break
+        found = _FLAGS.match(text, at)
+        yield found.group()
+        at = text.find("%", found.end() + 1)
 
 
 class TextFormat:
@@ -189,7 +218,7 @@ def _join_filter(
     environment: Environment, value: Iterable[Any], d: Any = "", attribute: Any = None
 ) -> str:
     if attribute is not None:
-        value = map(make_attrgetter(environment, attribute), value)
+        value = map(make_attrgetter(environment, _check_path(attribute)), value)
     return join(as_text(d), as_items(value))
 
 
@@ -223,7 +252,7 @@ def _sum(
     environment: Environment, iterable: Iterable[Any], attribute: Any = None, start: float = 0
 ) -> float:
     if attribute is not None:
-        iterable = map(make_attrgetter(environment, attribute), iterable)
+        iterable = map(make_attrgetter(environment, _check_path(attribute)), iterable)
     values = [start, *islice(iterable, ITEMS)]
     if not all(isinstance(value, int | float) for value in values):
         raise TypeError("sum adds numbers only")
@@ -234,8 +263,29 @@ def _format_filter(value: Any, *args: Any, **kwargs: Any) -> str:
     return percent(as_text(value), kwargs or args)
 
 
-def _title(s: Any) -> str:
-    return JINJA["title"](as_items(as_text(s)))
+def _batch(value: Iterable[Any], linecount: int, fill_with: Any = None) -> Any:
+    items = list(islice(as_items(value), ITEMS))
+    made_items(linecount if fill_with is not None else 0)
+    made(80 * len(items))
+    return JINJA["batch"](items, linecount, fill_with)
+
+
+@pass_eval_context
+def _slice(context: EvalContext, value: Iterable[Any], slices: int, fill_with: Any = None) -> Any:
+    made_items(slices)
+    made(80 * slices)
+    return JINJA["slice"](context, as_items(value), slices, fill_with)
+
+
+def _in_words(name: str) -> Callable[..., Any]:
+    return lambda s: JINJA[name](as_items(as_text(s)))
+
+
+def _check_path(attribute: Any) -> Any:
+    """Count the parts of what may be the path of an attribute."""
+    if isinstance(attribute, str):
+        made(STEP_BYTES * attribute.count("."))
+    return attribute
 
 
 def _on_text(name: str) -> Callable[..., str]:
@@ -245,14 +295,15 @@ def _on_text(name: str) -> Callable[..., str]:
 def _on_items(name: str, weighed: bool = False) -> Callable[..., Any]:
     """A filter over items; ``weighed``: it keeps a changed copy of each to compare them by."""
     function = JINJA[name]
-    skipped = 1 if hasattr(function, "jinja_pass_arg") else 0
+    at = 1 if hasattr(function, "jinja_pass_arg") else 0
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        for value in args[skipped : skipped + 1]:
-            as_items(value)
-            if weighed:
-                made(weigh(value))
+        value = as_items(args[at])
+        if weighed:
+            made(weigh(value))
+        for argument in (*args[at + 1 :], *kwargs.values()):
+            _check_path(argument)
         return function(*args, **kwargs)
 
     return run
@@ -283,7 +334,9 @@ FILTERS: dict[str, Callable[..., Any]] = {
         "sum": _sum,
         "format": _format_filter,
         "string": as_text,
-        "title": _title,
+        "batch": _batch,
+        "slice": _slice,
+        **{name: _in_words(name) for name in ("title", "wordcount")},
         "center": lambda value, width=80: _padded(as_text(value).center, width),
         **{name: _on_text(name) for name in _TEXT_FILTERS},
         **{name: _on_items(name) for name in (*_ITEM_FILTERS, "select", "selectattr")},
@@ -291,7 +344,24 @@ FILTERS: dict[str, Callable[..., Any]] = {
         **{name: JINJA[name] for name in _PLAIN_FILTERS},
     }.items()
 }
-TESTS = {name: _counted(function) for name, function in JINJA_TESTS.items()}
+
+
+def _on_number(name: str) -> Callable[..., bool]:
+    def test(value: Any, *args: Any) -> bool:
+        if not isinstance(value, int | float):
+            raise TypeError(f"the test {name} is for numbers")
+        return JINJA_TESTS[name](value, *args)
+
+    return test
+
+
+TESTS = {
+    name: _counted(function)
+    for name, function in {
+        **JINJA_TESTS,
+        **{name: _on_number(name) for name in ("divisibleby", "even", "odd")},
+    }.items()
+}
 
 
 # Functions

@@ -89,7 +89,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         if not super().is_safe_attribute(obj, attr, value):
             return False
-        return isinstance(obj, _OPEN) or attr in _methods_of(obj)
+        # Only a named tuple has fields: what groupby() gives.
+        fields = getattr(type(obj), "_fields", ())
+        return isinstance(obj, _OPEN) or attr in fields or attr in _methods_of(obj)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if isinstance(obj, str) and attribute == "format":
@@ -97,6 +99,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
+        tick()
         if isinstance(obj, str) and isinstance(argument, str):
             return self.getattr(obj, argument)
         return super().getitem(obj, argument)
