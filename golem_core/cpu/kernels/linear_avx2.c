@@ -108,6 +108,7 @@ INLINE void one_part(const enum type type, const int bits, const int parts, cons
     prefetch(part, 64 * bits);
     scales x[2] = {load_scales(type, super, 0, i, parts, s[0].word[0], odd),
                    load_scales(type, super, 1, i, parts, s[1].word[0], odd)};
+    if (columns == WIDEST) __asm__("" : "+m"(x)); /* in memory: the registers are for sums */
     add_part(type, bits, part, x, a, columns, acc);
 }
 
