@@ -11,6 +11,18 @@ cdef extern from *:
     uint64_t mix "golem_text_mix"(uint64_t a, uint64_t b) noexcept nogil
 
 
+cdef inline int64_t char_size(uint8_t lead, int64_t left) noexcept nogil:
+    """The bytes of a UTF-8 character that begins with `lead` where `left` bytes are left."""
+    cdef int64_t size = 1
+    if lead >= 0xF0:
+        size = 4
+    elif lead >= 0xE0:
+        size = 3
+    elif lead >= 0xC0:
+        size = 2
+    return size if size <= left else left
+
+
 cdef class Table:
     cdef uint8_t *blob
     cdef int64_t *starts

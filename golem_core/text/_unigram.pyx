@@ -9,19 +9,8 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 
 import numpy as np
 
-from golem_core.text._table cimport Table, Trie
+from golem_core.text._table cimport Table, Trie, char_size
 from golem_core.text.errors import TokenizerError
-
-
-cdef inline int64_t char_size(uint8_t lead, int64_t left) noexcept nogil:
-    cdef int64_t size = 1
-    if lead >= 0xF0:
-        size = 4
-    elif lead >= 0xE0:
-        size = 3
-    elif lead >= 0xC0:
-        size = 2
-    return size if size <= left else left
 
 
 cdef class Unigram:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from golem_core.text._merge import Alphabet, Merger
+from golem_core.text._alphabet import Alphabet
+from golem_core.text._merge import Merger
 from golem_core.text.base import SPACE, Tokenizer
 from golem_core.text.split import splitter, word_pattern
 
@@ -17,7 +18,7 @@ class ByteTokenizer(Tokenizer):
     """
 
     def __init__(self, metadata: Mapping[str, Any]):
-        self._split = splitter(metadata.get("tokenizer.ggml.pre", "default"))
+        self._split = splitter(str(metadata.get("tokenizer.ggml.pre", "default")))
         self.adds = (self._split.add_bos, False)
         super().__init__(metadata)
         texts = self._vocabulary.strings("tokens")

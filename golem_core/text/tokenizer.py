@@ -29,6 +29,6 @@ def load_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
         raise TokenizerError(
             "the file has no tokenizer.ggml.model: it holds no vocabulary, so it cannot read text"
         )
-    if model not in KINDS:
+    if not isinstance(model, str) or model not in KINDS:
         raise TokenizerError(f"tokenizer.ggml.model is {model!r}; golem knows {', '.join(KINDS)}")
     return KINDS[model](metadata)

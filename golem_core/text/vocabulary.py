@@ -134,8 +134,9 @@ class Vocabulary:
             self.kinds[:] = np.where((kinds >= 0) & (kinds <= 6), kinds, Kind.UNDEFINED)
         self.ids = {name: self._special_id(name, defaults.get(name)) for name in _IDS}
         self.eog = self._find_ends()
-        suppressed = self._metadata.get("tokenizer.ggml.suppress_tokens", ())
-        self.suppress = tuple(int(i) for i in suppressed if 0 <= i < self.n_vocab)
+        suppressed = np.asarray(self._metadata.get("tokenizer.ggml.suppress_tokens", ()))
+        numbers = suppressed.ravel().tolist() if suppressed.dtype.kind in "iu" else ()
+        self.suppress = tuple(token for token in numbers if 0 <= token < self.n_vocab)
 
     def text(self, token: int) -> str:
         """The text of a token as the file has it; bytes that are no UTF-8 as surrogates."""
