@@ -247,8 +247,9 @@ INLINE int sum_of(__m256i x) {
 INLINE float quantise_half(const float *x, int8_t *codes, int32_t *minus) {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
     __m256 x0 = _mm256_loadu_ps(x), x1 = _mm256_loadu_ps(x + 8);
-    uint32_t largest = largest_of(_mm256_max_epu32(_mm256_and_si256(_mm256_castps_si256(x0), magnitude),
-                                                   _mm256_and_si256(_mm256_castps_si256(x1), magnitude)));
+    __m256i m0 = _mm256_and_si256(_mm256_castps_si256(x0), magnitude);
+    __m256i m1 = _mm256_and_si256(_mm256_castps_si256(x1), magnitude);
+    uint32_t largest = largest_of(_mm256_max_epu32(m0, m1));
     float amax = float_of_bits(largest);
     int finite = largest < 0x7f800000;
     if (!finite || amax < 1e-30f) {

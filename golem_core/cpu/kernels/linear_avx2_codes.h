@@ -152,9 +152,11 @@ INLINE scales load_scales(const enum type type, const uint8_t *super, const int 
         s.scale[0] = times(load_halves(d), six(word, 12 * odd));
         s.low[0] = times(load_halves(d + 32), six(word, 12 * odd + 6));
         break;
-    case T_IQ4_XS:
-        s.scale[0] = times(load_halves(d), _mm256_cvtepi8_epi32(load_bytes(super + 64 + 16 * i + 8 * h)));
+    case T_IQ4_XS: {
+        __m256i x = _mm256_cvtepi8_epi32(load_bytes(super + 64 + 16 * i + 8 * h));
+        s.scale[0] = times(load_halves(d), x);
         break;
+    }
     case T_MXFP4: s.scale[0] = load_powers(super + 16 * i + 8 * h); break;
     case T_Q2_K: {
         __m256i x = _mm256_cvtepu16_epi32(load_pairs(super, h, i));

@@ -105,7 +105,8 @@ INLINE void dot_columns(const enum type type, const int bits, const int parts, c
         } else {
             int count = left < parts ? left : parts;
             for (int i = 0; i < count; i++, a += n)
-                one_part(type, bits, parts, head, super, i, _mm512_setzero_si512(), 0, a, columns, acc);
+                one_part(type, bits, parts, head, super, i, _mm512_setzero_si512(), 0, a, columns,
+                         acc);
         }
     }
 #pragma GCC unroll 8
@@ -198,10 +199,12 @@ GOLEM_FLOAT_TYPES(DOT_FLOAT)
 
 #include "linear_avx512_pairs.h"
 
+INLINE __m256i upper(__m512i x) { return _mm512_extracti64x4_epi64(x, 1); }
+
 /* Of two vectors of 16 at once: the largest in element 0 of the result, and in element 2. */
 INLINE __m128i largest_of(__m512i first, __m512i second) {
-    __m256i x = _mm256_max_epu32(_mm512_castsi512_si256(first), _mm512_extracti64x4_epi64(first, 1));
-    __m256i y = _mm256_max_epu32(_mm512_castsi512_si256(second), _mm512_extracti64x4_epi64(second, 1));
+    __m256i x = _mm256_max_epu32(_mm512_castsi512_si256(first), upper(first));
+    __m256i y = _mm256_max_epu32(_mm512_castsi512_si256(second), upper(second));
     x = _mm256_max_epu32(_mm256_unpacklo_epi64(x, y), _mm256_unpackhi_epi64(x, y));
     __m128i z = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
     return _mm_max_epu32(z, _mm_shuffle_epi32(z, 0xb1));
@@ -209,8 +212,8 @@ INLINE __m128i largest_of(__m512i first, __m512i second) {
 
 /* The sums, likewise. */
 INLINE __m128i sums_of(__m512i first, __m512i second) {
-    __m256i x = _mm256_add_epi32(_mm512_castsi512_si256(first), _mm512_extracti64x4_epi64(first, 1));
-    __m256i y = _mm256_add_epi32(_mm512_castsi512_si256(second), _mm512_extracti64x4_epi64(second, 1));
+    __m256i x = _mm256_add_epi32(_mm512_castsi512_si256(first), upper(first));
+    __m256i y = _mm256_add_epi32(_mm512_castsi512_si256(second), upper(second));
     x = _mm256_add_epi32(_mm256_unpacklo_epi64(x, y), _mm256_unpackhi_epi64(x, y));
     __m128i z = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
     return _mm_add_epi32(z, _mm_shuffle_epi32(z, 0xb1));

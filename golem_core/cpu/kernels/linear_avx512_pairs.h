@@ -80,7 +80,8 @@ INLINE void add_tile(const enum type type, const int bits, const int parts, cons
             for (int c = 0; c < columns; c++)
 #pragma GCC unroll 2
                 for (int g = 0; g < 2; g++)
-                    x[g][c] = add_half(type, h, sum[g][c], &p->s[g], a + c, h ? x[g][c] : acc[g][c]);
+                    x[g][c] =
+                    add_half(type, h, sum[g][c], &p->s[g], a + c, h ? x[g][c] : acc[g][c]);
         }
 #pragma GCC unroll 4
         for (int c = 0; c < columns; c++)

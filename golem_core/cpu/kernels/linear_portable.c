@@ -1,7 +1,7 @@
 /* Group dot products in plain C: for machines without a faster set, and the meaning of the others.
  *
  * A part (32 columns of 16 rows) gives, for each row and column c, two integers
- *     sum[h] = sum of (value of the code) * q over its half h     exact, below 2^24: exact as f32 too
+ *     sum[h] = sum of (value of the code) * q over its half h    exact, below 2^24: so as f32 too
  * and the row's sum grows, part after part in order, by
  *     acc = fma(fma(sum[1], d[1], sum[0] * d[0]), scale, acc)
  *     acc = fma(s, low, acc)                                      with minima: Q4_1 Q5_1 Q4_K Q5_K
@@ -23,8 +23,9 @@
 
 /* A part, decoded. */
 struct part {
-    int8_t w[GOLEM_GROUP][32];  /* values of the codes */
-    float scale[GOLEM_GROUP][2], low[GOLEM_GROUP][2];  /* [0] of the part or [0], [1] of its halves */
+    int8_t w[GOLEM_GROUP][32];   /* values of the codes */
+    float scale[GOLEM_GROUP][2]; /* [0] of the part, or [0] and [1] of its halves */
+    float low[GOLEM_GROUP][2];
 };
 
 INLINE float half_at(const uint8_t *scales, int r) { return f32_of_f16(load_u16(scales + 2 * r)); }
