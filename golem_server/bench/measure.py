@@ -9,6 +9,7 @@ from statistics import fmean, median, stdev
 
 import numpy as np
 
+from golem_core.cpu import _linear
 from golem_core.model import Model
 
 DRAWN, PROMPT = 0, 1
@@ -167,10 +168,9 @@ class PlainRead:
     """Sums memory with as many threads, to know what the machine gives at that moment."""
 
     def __init__(self, threads: int, size: int):
-        words = max(1 << 16, min(size, _READ_BYTES) // 8)
-        self._parts = np.array_split(np.ones(words, np.uint64), threads)
+        self._bytes = max(1 << 20, min(size, _READ_BYTES))
+        self._parts = np.array_split(np.ones(self._bytes, np.uint8), threads)
         self._pool = ThreadPoolExecutor(threads)
-        self._bytes = words * 8
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -180,6 +180,6 @@ class PlainRead:
         best = float("inf")
         for _ in range(tries):
             started = time.perf_counter()
-            list(self._pool.map(np.add.reduce, self._parts))
+            list(self._pool.map(_linear.read, self._parts))
             best = min(best, time.perf_counter() - started)
         return self._bytes / best
