@@ -1,5 +1,5 @@
 # distutils: sources = golem_core/cpu/pool.c golem_core/cpu/run.c golem_core/cpu/load.c golem_core/cpu/kernels/isa_portable.c golem_core/cpu/kernels/isa_avx2.c golem_core/cpu/kernels/isa_avx512.c golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c
-# distutils: depends = golem_core/cpu/pool.h golem_core/cpu/record.h golem_core/cpu/load.h golem_core/cpu/kernels/attend.h golem_core/cpu/kernels/attend_run.h golem_core/cpu/kernels/attend_tile.h golem_core/cpu/kernels/attend_drawn.h golem_core/cpu/kernels/choose.h golem_core/cpu/kernels/elementwise.h golem_core/cpu/kernels/experts.h golem_core/cpu/kernels/isa_body.h golem_core/cpu/kernels/functions.h golem_core/cpu/kernels/norms.h golem_core/cpu/kernels/products.h golem_core/cpu/kernels/rope.h golem_core/cpu/kernels/simd.h golem_core/cpu/kernels/tables.h golem_core/cpu/kernels/units.h golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/repack.h
+# distutils: depends = golem_core/cpu/pool.h golem_core/cpu/record.h golem_core/cpu/load.h golem_core/cpu/kernels/attend.h golem_core/cpu/kernels/attend_drawn.h golem_core/cpu/kernels/attend_run.h golem_core/cpu/kernels/attend_tile.h golem_core/cpu/kernels/choose.h golem_core/cpu/kernels/elementwise.h golem_core/cpu/kernels/experts.h golem_core/cpu/kernels/functions.h golem_core/cpu/kernels/isa_body.h golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/norms.h golem_core/cpu/kernels/products.h golem_core/cpu/kernels/repack.h golem_core/cpu/kernels/rope.h golem_core/cpu/kernels/simd.h golem_core/cpu/kernels/tables.h golem_core/cpu/kernels/units.h
 # distutils: include_dirs = golem_core/cpu
 # distutils: libraries = m
 """The door to C: fills the structs of record.h from Python and runs a pass in one call.
@@ -25,6 +25,8 @@ cdef extern from "pool.h" nogil:
 
 
 cdef extern from "kernels/linear.h" nogil:
+    ctypedef struct golem_q8:
+        pass
     ctypedef struct golem_type:
         int id
         size_t (*group_bytes)(int)
@@ -157,6 +159,7 @@ cdef extern from *:
 
 
 SPLIT = GOLEM_SPLIT
+Q8_BYTES = sizeof(golem_q8)  # of 32 activations with their scales and sums
 SETS = ("portable", "avx2", "avx512")
 KINDS = {name: number for number, name in enumerate((
     "copy", "rows", "overlay", "pick", "route", "combine", "rms_norm", "layer_norm", "rope_table",

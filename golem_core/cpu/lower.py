@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from golem_core.cpu._executor import SPLIT
+from golem_core.cpu._executor import Q8_BYTES, SPLIT
 from golem_core.cpu.lower_rows import RowLowering
-from golem_core.cpu.records import Q8_BYTES, Buffer, FinishCode, Operand, Record, SegmentCode
+from golem_core.cpu.records import Buffer, FinishCode, Operand, Record, SegmentCode
 from golem_core.graph.plan import Plan, Segment
 from golem_core.graph.program import Node, Program
 from golem_core.graph.values import Value, extent_at
@@ -14,9 +14,9 @@ from golem_core.graph.weights import Weight
 from golem_core.state import States
 
 FLOAT_TYPES = {0, 1, 30}  # F32, F16, BF16: their products take f32 activations
-COLUMNS = 16  # columns a product kernel takes at once, as in products.h
+COLUMNS = 64  # columns a product kernel takes at most, as in products.h
 CHUNK_BYTES = 256 << 10  # weights a unit reads at most: they stay in a core's cache for all columns
-STAGED = 64  # groups of a chunk at most where results are quantised in the store
+STAGED = 16  # groups of a chunk at most where results are quantised in the store
 CHUNK = 512  # keys of a drawn column's chunk, as in attend.h
 
 
@@ -59,16 +59,20 @@ class Lowering(RowLowering):
 
     # ---- quantised activations
 
-    def codes(self, x: Value) -> Buffer:
-        """x as 8-bit codes, made once: in the store of what makes x, or by a record of its own."""
-        key = (x.root.id, x.shape, x.offset, x.strides)
+    def codes(self, x: Value, planes: int = 1) -> Buffer:
+        """x as 8-bit codes, made once: in the store of what makes x, or by a record of its own.
+
+        With two planes every column is followed by what its rounding left, rounded again.
+        """
+        key = (x.root.id, x.shape, x.offset, x.strides, planes)
         if key not in self._codes:
             x = self.even(x)
-            made = Buffer(f"{x.name} quantised", x.rows, x.width // 32 * Q8_BYTES)
+            made = Buffer(f"{x.name} quantised", x.rows, x.width // 32 * Q8_BYTES * planes)
             self._codes[key] = made
-            if not (self.fuse and self._quantise_in_store(x, made)):
+            if not (self.fuse and planes == 1 and self._quantise_in_store(x, made)):
                 ins, outs = [self.operand(x)], [Operand(made)]
-                self.add(Record("quantise", x.name, x.rows, 1, x.width, ins, outs))
+                ints = (planes,)
+                self.add(Record("quantise", x.name, x.rows, 1, x.width, ins, outs, ints=ints))
         return self._codes[key]
 
     def _quantise_in_store(self, x: Value, made: Buffer) -> bool:
@@ -89,20 +93,24 @@ class Lowering(RowLowering):
         self.makers[id(made)] = maker
         return True
 
-    def _activations(self, x: Value, weights: tuple[Weight, ...]) -> list[Operand | None]:
+    def _activations(
+        self, x: Value, weights: tuple[Weight, ...], planes: int = 1
+    ) -> list[Operand | None]:
         """x as the weights' types want it: f32, codes, or both."""
         types = {w.type.id for w in weights}
         plain = self.operand(self.even(x)) if types & FLOAT_TYPES else None
-        return [plain, Operand(self.codes(x)) if types - FLOAT_TYPES else None]
+        return [plain, Operand(self.codes(x, planes)) if types - FLOAT_TYPES else None]
 
     # ---- products
 
     def linear(self, node: Node):
         x = node.inputs[0]
-        ins = self._activations(x, node.weights)
+        planes = 2 if node.attrs["precise"] else 1
+        ins = self._activations(x, node.weights, planes)
         segments = [self._segment(s) for s in node.attrs["segments"]]
         rows = node.outputs[0].rows
-        record = Record("linear", node.site, rows, 1, x.width, ins, segments=segments, whole=True)
+        record = Record("linear", node.site, rows, 1, x.width, ins, ints=(planes,), whole=True)
+        record.segments = segments
         self._cut(record)
         self.add(record)
 

@@ -13,8 +13,6 @@ import numpy as np
 from golem_core.graph.values import Extent
 from golem_core.graph.weights import Weight
 
-Q8_BYTES = 52  # of 32 activations with their two scales and sums
-
 
 @dataclass(eq=False)
 class Buffer:

@@ -46,7 +46,8 @@ class Plan:
     """The ops of a pass in order, and where its wanted outputs are found.
 
     A ``linear`` has a tuple of Segments in attrs["segments"], its inputs are x and the operands of
-    their finishes. A ``store`` (k, v) writes a ring that the attends after it read.
+    their finishes; attrs["precise"] says that a softmax is taken of what it makes (see _precise).
+    A ``store`` (k, v) writes a ring that the attends after it read.
     """
 
     nodes: list[Node]
@@ -65,7 +66,8 @@ def make_plan(program: Program, wanted: Iterable[str], *, fuse: bool = True) -> 
             raise ProgramError(f"output {name!r} is not among the program's: {known}")
     outputs = {name: program.outputs[name] for name in wanted}
     plan = _raise_picks(_prune(_split_stores(program.nodes), outputs), outputs)
-    plan.nodes = [_as_segment(node) for node in plan.nodes]
+    precise = _precise(plan)
+    plan.nodes = [_as_segment(node, precise) for node in plan.nodes]
     if fuse:
         pinned = {v.root.id for v in plan.outputs.values()}
         plan.nodes = _join_gates(plan.nodes, pinned)
@@ -214,11 +216,30 @@ def _only_pick(node: Node, wanted: dict[int, set[Value | None]]) -> Value | None
 
 # ---- products and what follows them
 
+# Ops that hand on what a softmax will be taken of.
+_HANDED_ON = {"rms_norm", "layer_norm", "rope", "copy", "concat", "pick", "mul", "softcap", "clamp"}
 
-def _as_segment(node: Node) -> Node:
+
+def _precise(plan: Plan) -> set[int]:
+    """Roots of products that end in a softmax: queries, keys, values and the wanted outputs.
+
+    Rounding the columns of these products costs most of what a distribution loses, and they are
+    a small part of a pass, so executors compute them with finer activations.
+    """
+    precise = {value.root.id for value in plan.outputs.values()}
+    for node in reversed(plan.nodes):
+        passes_on = node.op in _HANDED_ON and any(v.id in precise for v in node.outputs)
+        if passes_on or node.op in ("attend", "store"):
+            precise.update(v.root.id for v in node.inputs if isinstance(v, Value))
+    return precise
+
+
+def _as_segment(node: Node, precise: set[int]) -> Node:
     if node.op != "linear":
         return node
-    return _linear(node, (Segment(node.weights[0], node.outputs[0]),))
+    (output,) = node.outputs
+    node = replace(node, attrs={"precise": output.id in precise})
+    return _linear(node, (Segment(node.weights[0], output),))
 
 
 def _linear(node: Node, segments: tuple[Segment, ...], site: str | None = None) -> Node:
@@ -228,7 +249,7 @@ def _linear(node: Node, segments: tuple[Segment, ...], site: str | None = None) 
     made = Node(
         "linear",
         (node.inputs[0], *operands),
-        {"segments": segments},
+        {"segments": segments, "precise": node.attrs["precise"]},
         tuple(weights),
         (),
         (),
@@ -365,7 +386,8 @@ def _group(nodes: list[Node]) -> list[Node]:
             (place.get(v.root.id, -1) for v in node.inputs if isinstance(v, Value)), default=-1
         )
         for at, members in groups:
-            if _alike(members[0].inputs[0], node.inputs[0]) and ready < at:
+            same = members[0].attrs["precise"] == node.attrs["precise"]
+            if same and _alike(members[0].inputs[0], node.inputs[0]) and ready < at:
                 members.append(node)
                 break
         else:

@@ -60,7 +60,7 @@ static void run_experts(const golem_record *r, golem_worker *w) {
                 }
                 part.q = (const golem_q8 *)gathered;
                 part.x = (const float *)gathered;
-                multiply(s, w, &part, count, from, to, e, order + first);
+                multiply(s, w, &part, 1, count, from, to, e, order + first);
             }
         }
         seen++;

@@ -83,13 +83,40 @@ static void rows_softmax(const golem_record *r, golem_worker *w, int64_t from, i
         softmax_of(unit_at(bx, &r->in[0], row, span), unit_at(bo, &r->out[0], row, span), r->width);
 }
 
-/* in: x (rows, width). out: (width / 32, rows) golem_q8 */
+enum { QUANTISED_AT_ONCE = 8 };      /* blocks of 32 whose rest waits on the stack */
+
+/* A row as two columns of codes: itself, and what rounding it left. Their products add up to one
+ * with activations of about 15 bits. */
+static void quantise_twice(const golem_linear_isa *linear, const float *x, int width, golem_q8 *codes,
+                           int n) {
+    float rest[QUANTISED_AT_ONCE * GOLEM_ACT_BLOCK];
+    for (int i = 0; i < width; i += QUANTISED_AT_ONCE * GOLEM_ACT_BLOCK) {
+        int left = width - i, piece = QUANTISED_AT_ONCE * GOLEM_ACT_BLOCK;
+        if (left < piece) piece = left;
+        linear->quantise_row(x + i, piece, codes, n);
+        for (int j = 0; j < piece; j++) {
+            const golem_q8 *block = codes + (int64_t)(j / GOLEM_ACT_BLOCK) * n;
+            int at = j % GOLEM_ACT_BLOCK;
+            rest[j] = x[i + j] - block->d[at / 16] * (float)block->q[at];
+        }
+        linear->quantise_row(rest, piece, codes + 1, n);
+        codes += (int64_t)QUANTISED_AT_ONCE * n;
+    }
+}
+
+/* in: x (rows, width). out: (width / 32, rows · planes) golem_q8. i: planes, 1 or 2 */
 static void rows_quantise(const golem_record *r, golem_worker *w, int64_t from, int64_t to) {
     char *bx = base_of(&r->in[0], w);
     golem_q8 *codes = (golem_q8 *)base_of(&r->out[0], w);
+    const golem_linear_isa *linear = w->pass->isa->linear;
     int n = (int)w->pass->extents[r->extent];
-    for (int64_t row = from; row < to; row++)
-        w->pass->isa->linear->quantise_row(unit_at(bx, &r->in[0], row, 0), r->width, codes + row, n);
+    for (int64_t row = from; row < to; row++) {
+        const float *x = unit_at(bx, &r->in[0], row, 0);
+        if (r->i[0] == 2)
+            quantise_twice(linear, x, r->width, codes + 2 * row, 2 * n);
+        else
+            linear->quantise_row(x, r->width, codes + row, n);
+    }
 }
 
 #endif

@@ -9,17 +9,16 @@
 #include "elementwise.h"
 #include "units.h"
 
-enum { COLUMNS = 16 };      /* columns a kernel call takes */
-enum { STAGED = 64 };       /* groups of a chunk at most, where its results are quantised */
+enum { COLUMNS = 64 };      /* columns a kernel call takes at most */
+enum { PAIRED = 4 };        /* columns from which two groups at once are sooner done */
 
 static inline vf scaled(const golem_matrix *m, vf x, int row, int count) {
     if (m->scales) x = vmul(x, m->scales == 1 ? vset(m->scale[0]) : vread(m->scale + row, count));
     return m->bias ? vadd(x, vread(m->bias + row, count)) : x;
 }
 
-static inline vf finished(const golem_segment *s, const golem_worker *w, char *const *operand,
-                          vf x, int64_t column, int row, int count) {
-    (void)w;
+static inline vf finished(const golem_segment *s, char *const *operand, vf x, int64_t column,
+                          int row, int count) {
     for (int i = 0; i < s->finishes; i++) {
         const golem_finish *f = &s->finish[i];
         vf y = vzero();
@@ -38,60 +37,92 @@ static inline vf finished(const golem_segment *s, const golem_worker *w, char *c
     return x;
 }
 
-/* The results of one group, raw (columns, 16) -> rows row .. of columns first .. at out. */
-static void finish_group(const golem_segment *s, const golem_worker *w, char *const *operand,
-                         const float *a, const float *b, int row, int64_t first, int columns,
-                         float *out, int64_t stride) {
-    int count = s->out - row < LANES ? s->out - row : LANES;
+/* Where the results of a segment go. */
+typedef struct {
+    const golem_segment *s;
+    golem_worker *w;
+    char *operand[GOLEM_FINISHES];
+    float *store;             /* rows of f32, or NULL */
+    float *stage;             /* (columns, width): a chunk's results until they are quantised */
+    golem_q8 *codes;          /* of the stored rows, or NULL */
+    const int32_t *rows;      /* row of the store for each column; NULL: the columns themselves */
+    int from, width;          /* first group of the chunk, and its rows */
+} product_store;
+
+/* The results of one group, raw (columns, 16) of columns first .. : scaled, gated, finished and
+ * stored or staged. b: those of the pair's second matrix, or NULL. */
+static void finish_group(const product_store *p, const float *a, const float *b, int group,
+                         int first, int columns) {
+    const golem_segment *s = p->s;
+    int row = group * LANES, count = s->out - row < LANES ? s->out - row : LANES;
     for (int c = 0; c < columns; c++) {
+        int64_t at = p->rows ? p->rows[first + c] : first + c;
         vf x = scaled(&s->a, vload(a + c * LANES), row, count);
-        if (s->b.groups)
-            x = vmul(vunary(s->gate, x), scaled(&s->b, vload(b + c * LANES), row, count));
-        x = finished(s, w, operand, x, first + c, row, count);
-        vwrite(out + c * stride, x, count);
+        if (b) x = vmul(vunary(s->gate, x), scaled(&s->b, vload(b + c * LANES), row, count));
+        x = finished(s, p->operand, x, at, row, count);
+        if (p->codes) vwrite(p->stage + c * p->width + (group - p->from) * LANES, x, count);
+        else vwrite(p->store + at * s->store.row + row, x, count);
     }
 }
 
-/* Groups from .. to of a segment over all columns of act. expert selects the matrices; pairs lists
- * the rows results go to (NULL: the columns themselves). */
-static void multiply(const golem_segment *s, golem_worker *w, const golem_act *act, int columns,
-                     int from, int to, int64_t expert, const int32_t *pairs) {
-    const golem_isa *isa = w->pass->isa;
-    float a[COLUMNS * LANES], b[COLUMNS * LANES];
-    char *operand[GOLEM_FINISHES], *store = base_of(&s->store, w);
-    golem_q8 *codes = s->quantised >= 0 ? (golem_q8 *)w->pass->base[s->quantised] : NULL;
-    float *stage = (float *)w->scratch;
-    int width = (to - from) * LANES;
+static void quantise_stage(const product_store *p, int first, int columns, int n) {
+    const golem_linear_isa *linear = p->w->pass->isa->linear;
+    for (int c = 0; c < columns; c++) {
+        const float *line = p->stage + (int64_t)c * p->width;
+        linear->quantise_row(line, p->width, p->codes + (int64_t)p->from / 2 * n + first + c, n);
+        if (p->store)
+            memcpy(p->store + (first + c) * p->s->store.row + p->from * LANES, line,
+                   (size_t)p->width * 4);
+    }
+}
+
+/* Raw products of columns with two planes of codes, (2 · columns, 16): each column's two add up. */
+static void join_planes(float *out, int columns) {
+    for (int c = 0; c < columns; c++)
+        vstore(out + c * LANES, vadd(vload(out + 2 * c * LANES), vload(out + (2 * c + 1) * LANES)));
+}
+
+/* Groups from .. to - 1 of a segment over all columns of act, which holds `planes` columns of codes
+ * for each. expert selects the matrices. */
+static void multiply(const golem_segment *s, golem_worker *w, const golem_act *act, int planes,
+                     int columns, int from, int to, int64_t expert, const int32_t *rows) {
+    const golem_linear_isa *linear = w->pass->isa->linear;
     const uint8_t *ga = s->a.groups + expert * s->a.expert_bytes;
-    const uint8_t *gb = s->b.groups + expert * s->b.expert_bytes;
-    for (int i = 0; i < s->finishes; i++) operand[i] = base_of(&s->finish[i].operand, w);
-    for (int first = 0; first < columns; first += COLUMNS) {
-        int count = columns - first < COLUMNS ? columns - first : COLUMNS;
+    const uint8_t *gb = s->b.groups ? s->b.groups + expert * s->b.expert_bytes : NULL;
+    float a[COLUMNS * LANES], b[COLUMNS * LANES];
+    golem_group_fn dot = linear->dot[s->a.type];
+    golem_pair_fn pair = linear->pair && columns >= PAIRED ? linear->pair[s->a.type] : NULL;
+    product_store p = {.s = s, .w = w, .store = (float *)base_of(&s->store, w), .rows = rows,
+                       .stage = (float *)w->scratch, .from = from, .width = (to - from) * LANES};
+    if (s->quantised >= 0) p.codes = (golem_q8 *)w->pass->base[s->quantised];
+    for (int i = 0; i < s->finishes; i++) p.operand[i] = base_of(&s->finish[i].operand, w);
+    for (int first = 0; first < columns; first += COLUMNS / planes) {
+        int count = columns - first < COLUMNS / planes ? columns - first : COLUMNS / planes;
+        int at = planes * first, wide = planes * count;
         for (int g = from; g < to; g++) {
-            isa->linear->dot[s->a.type](ga + g * s->a.group_bytes, s->in, act, first, count, a);
-            if (s->b.groups)
-                isa->linear->dot[s->b.type](gb + g * s->b.group_bytes, s->in, act, first, count, b);
-            if (codes)
-                finish_group(s, w, operand, a, b, g * LANES, first, count,
-                             stage + (g - from) * LANES, width);
-            else if (pairs)
-                for (int c = 0; c < count; c++)
-                    finish_group(s, w, operand, a + c * LANES, b + c * LANES, g * LANES,
-                                 pairs[first + c], 1,
-                                 (float *)store + pairs[first + c] * s->store.row + g * LANES, 0);
-            else
-                finish_group(s, w, operand, a, b, g * LANES, first, count,
-                             (float *)store + first * s->store.row + g * LANES, s->store.row);
+            const uint8_t *group = ga + g * s->a.group_bytes;
+            if (gb) {
+                const uint8_t *other = gb + g * s->b.group_bytes;
+                if (pair && s->a.type == s->b.type)
+                    pair(group, other, s->in, act, at, wide, a, b);
+                else {
+                    dot(group, s->in, act, at, wide, a);
+                    linear->dot[s->b.type](other, s->in, act, at, wide, b);
+                }
+                if (planes == 2) join_planes(a, count), join_planes(b, count);
+                finish_group(&p, a, b, g, first, count);
+            } else if (pair && g + 1 < to) {
+                pair(group, group + s->a.group_bytes, s->in, act, at, wide, a, b);
+                if (planes == 2) join_planes(a, count), join_planes(b, count);
+                finish_group(&p, a, NULL, g++, first, count);
+                finish_group(&p, b, NULL, g, first, count);
+            } else {
+                dot(group, s->in, act, at, wide, a);
+                if (planes == 2) join_planes(a, count);
+                finish_group(&p, a, NULL, g, first, count);
+            }
         }
-        if (!codes) continue;
-        for (int c = 0; c < count; c++) {
-            const float *line = stage + (int64_t)c * width;
-            isa->linear->quantise_row(line, width,
-                                      codes + (int64_t)from / 2 * act->n + first + c, act->n);
-            if (store)
-                memcpy((float *)store + (first + c) * s->store.row + from * LANES, line,
-                       (size_t)width * 4);
-        }
+        if (p.codes) quantise_stage(&p, first, count, columns);
     }
 }
 
@@ -100,10 +131,11 @@ static inline golem_act act_of(const golem_record *r, const golem_worker *w, int
                        .q = (const golem_q8 *)base_of(&r->in[1], w), .n = n};
 }
 
-/* in: x (rows, in) f32, the same as (in / 32, rows) golem_q8; segments read one or the other */
+/* in: x (rows, in) f32, the same as (in / 32, rows · planes) golem_q8; segments read one or the
+ * other. i: planes, 1 or 2 */
 static void run_linear(const golem_record *r, golem_worker *w) {
     int columns = (int)w->pass->extents[r->extent];
-    golem_act act = act_of(r, w, columns);
+    golem_act act = act_of(r, w, r->i[0] * columns);
     if (columns == 0) return;
     for (;;) {
         int unit = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
@@ -112,7 +144,8 @@ static void run_linear(const golem_record *r, golem_worker *w) {
         while (s->first_unit > unit) s--;
         int from = (unit - s->first_unit) * s->chunk;
         int to = from + s->chunk < s->groups ? from + s->chunk : s->groups;
-        multiply(s, w, &act, columns, from, to, 0, NULL);
+        int planes = golem_types[s->a.type].act == GOLEM_ACT_Q8 ? r->i[0] : 1;
+        multiply(s, w, &act, planes, columns, from, to, 0, NULL);
     }
 }
 
