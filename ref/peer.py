@@ -46,15 +46,13 @@ class Peer:
             raise PeerError(f"{path} is missing; the peer was built without {name}")
         return path
 
-    def run(self, name: str, *arguments, echo: bool = False) -> subprocess.CompletedProcess:
+    def run(self, name: str, *arguments) -> subprocess.CompletedProcess:
         """Run a program to its end; PeerError when it fails."""
         command = [str(self.program(name)), *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         if done.returncode != 0:
             tail = (done.stdout + done.stderr)[-2000:]
             raise PeerError(f"{' '.join(command)} ended with {done.returncode}:\n{tail}")
-        if echo:
-            print(done.stderr, end="")
         return done
 
     def logits(
@@ -83,23 +81,11 @@ class Peer:
             self.run("peer_logits", model, source, out, *flags)
         return np.memmap(out, "<f4", "r").reshape(len(ids), -1)
 
-    def quantise(
-        self, source: Path, target: Path, kind: str, *, pure: bool = True, every: str | None = None
-    ) -> Path:
+    def quantise(self, source: Path, target: Path, kind: str, *flags: str) -> Path:
         """Write ``source`` in the file type ``kind``, requantising what is quantised already.
 
-        ``pure`` gives every matrix this type where its rows fit, in place of the recipe that
-        keeps some finer; ``every`` forces a tensor type the file type would not use.
+        Without flags llama-quantize follows its recipe, which keeps some tensors finer than the
+        type; ``--pure`` gives it to every matrix whose rows fit.
         """
-        flags = ["--allow-requantize"]
-        if pure:
-            flags.append("--pure")
-        if every:
-            flags += ["--tensor-type", f"weight={every}", "--token-embedding-type", every]
-        self.run("llama-quantize", *flags, source, target, kind)
+        self.run("llama-quantize", "--allow-requantize", *flags, source, target, kind)
         return target
-
-    def bench(self, model: Path, *flags) -> list[dict]:
-        """The records of one llama-bench run (``-o json`` is added)."""
-        done = self.run("llama-bench", "-m", model, "-o", "json", *flags)
-        return json.loads(done.stdout)

@@ -6,6 +6,10 @@ file is compared with its own weights. SmolLM2-135M has rows of 576 and 1536 and
 with blocks of 32 and 64; Gemma 3 270M has rows of 640, 1024 and 2048 and shows those with blocks
 of 128 and 256 (rows that do not fit fall back to a 32-block type).
 
+Types under 2.5 bits break a model that was not trained for them, and a broken model turns any
+rounding into a different text (llama.cpp's own kernels are then 2 nats from the truth). They are
+given to the down-projections of the last third of the blocks only, with Q8_0 around them.
+
     python -m ref.requantise MODEL --peer FOLDER --text FILE --types Q4_0,Q8_0 [--out table.md]
 
 Options of ref.truth apply: --truth, --who, --threads, --scratch.
@@ -22,24 +26,30 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from golem_core.formats.gguf import GGUF
 from ref.peer import Peer, PeerError
 from ref.truth import WHO, Figures, Measure, ids_of
 
 SMALL_BLOCKS = "Q4_0,Q4_1,Q5_0,Q5_1,Q8_0,IQ4_NL,MXFP4,Q2_0,F16,BF16,F32"
 LARGE_BLOCKS = "Q2_K,Q3_K,Q4_K,Q5_K,Q6_K,IQ4_XS,TQ1_0,TQ2_0,Q1_0"
-# Types that are no file type of llama-quantize by that name: the file type to ask for instead.
-FILE_TYPE = {
-    "MXFP4": "MXFP4_MOE",
-    "Q3_K": "Q3_K_S",
-    "Q4_K": "Q4_K_S",
-    "Q5_K": "Q5_K_S",
-}
+COARSE = ("Q2_0", "TQ1_0", "TQ2_0", "Q1_0")
+# Types that llama-quantize knows as file types by another name.
+FILE_TYPE = {"Q3_K": "Q3_K_S", "Q4_K": "Q4_K_S", "Q5_K": "Q5_K_S"}
+
+
+def recipe(kind: str, blocks: int) -> tuple[str, ...]:
+    """File type and flags of llama-quantize for a model of so many blocks."""
+    if kind in COARSE:
+        last = "|".join(map(str, range(2 * blocks // 3, blocks)))
+        return "Q8_0", "--pure", "--tensor-type", rf"blk\.({last})\.ffn_down={kind.lower()}"
+    if kind == "MXFP4":  # its file type keeps all but experts in Q8_0
+        every = ("--tensor-type", "weight=mxfp4", "--token-embedding-type", "mxfp4")
+        return "MXFP4_MOE", "--pure", *every
+    return FILE_TYPE.get(kind, kind), "--pure"
 
 
 def matrices(path: Path) -> str:
     """What the matrices of a file are quantised to: ``Q4_0 210, Q8_0 1``."""
-    from golem_core.formats.gguf import GGUF
-
     with GGUF.open(path) as file:
         kinds = Counter(t.type.name for t in file.tensors.values() if len(t.shape) > 1)
     return ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
@@ -48,11 +58,12 @@ def matrices(path: Path) -> str:
 def requantised(peer: Peer, model: Path, kinds: list[str], scratch: Path) -> Iterator[tuple]:
     """(type, path, matrices) of each requantised file in turn; one exists at a time."""
     full, target = scratch / "source-f32.gguf", scratch / "requantised.gguf"
-    peer.quantise(model, full, "F32", pure=False)
+    peer.quantise(model, full, "F32")
+    with GGUF.open(model) as file:
+        blocks = file.metadata[f"{file.architecture}.block_count"]
     for kind in kinds:
         try:
-            every = "mxfp4" if kind == "MXFP4" else None
-            peer.quantise(full, target, FILE_TYPE.get(kind, kind), every=every)
+            peer.quantise(full, target, *recipe(kind, blocks))
         except PeerError as error:
             reason = str(error).strip()[-200:]
             print(f"{kind}: llama-quantize makes none of it: …{reason}", file=sys.stderr)

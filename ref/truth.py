@@ -25,6 +25,9 @@ from pathlib import Path
 
 import numpy as np
 
+from golem_core.formats.gguf import GGUF
+from golem_core.model import open_decoder
+from golem_core.text.tokenizer import load_tokenizer
 from ref.peer import Peer
 
 ROWS = 32  # positions compared at a time: 32 rows of a 262,144 vocabulary are 67 MB in f64
@@ -84,8 +87,6 @@ def golem_logits(
     ``drawn`` feeds the columns one by one in the role of drawn ones; otherwise the text is read
     as a prompt, in passes of as many columns as a pass can score.
     """
-    from golem_core.model import open_decoder
-
     opened = open_decoder(
         model, context=-(-len(ids) // 64) * 64, threads=threads, executor=executor
     )
@@ -157,9 +158,6 @@ class Measure:
 
 def ids_of(model: Path, text: str) -> np.ndarray:
     """The text's ids by the file's own tokenizer, with the specials it puts around a text."""
-    from golem_core.formats.gguf import GGUF
-    from golem_core.text.tokenizer import load_tokenizer
-
     with GGUF.open(model) as file:
         return np.array(load_tokenizer(file.metadata).encode(text, add_special=True), np.int32)
 
