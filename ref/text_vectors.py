@@ -95,7 +95,8 @@ TEXTS = [
     "a\u0300\u0301\u0302\u0303 b\u20dd 1\ufe0f\u20e3",
     "x'lly 'remember d'tis 'movement 'SX'Ty 'vE'reX 'DD",
     "end.\n\nNext?!\r\n; (a).\n{b}/\n\n//\n/x",
-    "HTMLParser getURLFor iOS McDonald's \u00c9COLEnormale \u03a3\u03af\u03c3\u03c5\u03c6\u03bf\u03c2",
+    "HTMLParser getURLFor iOS McDonald's \u00c9COLEnormale",
+    "n   12  3 \t 4\n\n  5",
     "12345678 1234567890123 \u0661\u0662\u0663\u0664\u0665 7even 0x1F",
     "a\n \n  \nb \r\n \t\n c",
 ]  # fmt: skip
