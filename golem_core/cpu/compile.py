@@ -129,7 +129,7 @@ class CompiledPlan:
                     flags = chain.barrier + 2 * chain.unless_replica + 4 * chain.replica
                 self._set_record(code, number, record, flags, length, poured[number])
                 number += 1
-        each = self.arrangement.local_bytes + max((r.scratch for r in records), default=0)
+        each = self.arrangement.local_bytes + max((r.scratch + r.stage for r in records), default=0)
         each = -(-(each + ALIGN) // 4096) * 4096
         self._scratch = _pages(each * pool.threads)
         code.set_scratch(self._scratch.ctypes.data, each, self.arrangement.local_bytes)

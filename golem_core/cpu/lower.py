@@ -69,7 +69,8 @@ class Lowering(RowLowering):
             x = self.even(x)
             made = Buffer(f"{x.name} quantised", x.rows, x.width // 32 * Q8_BYTES * planes)
             self._codes[key] = made
-            if not (self.fuse and planes == 1 and self._quantise_in_store(x, made)):
+            stores = self._quantise_in_store, self._quantise_in_experts
+            if planes > 1 or not any(store(x, made) for store in stores):
                 ins, outs = [self.operand(x)], [Operand(made)]
                 ints = (planes,)
                 self.add(Record("quantise", x.name, x.rows, 1, x.width, ins, outs, ints=ints))
@@ -80,7 +81,7 @@ class Lowering(RowLowering):
         buffer = self.buffer(x)
         maker = self.makers.get(id(buffer))
         whole = x.rows == x.root.rows and x.width == x.root.width and x.rows_contiguous
-        if maker is None or not whole:
+        if maker is None or not whole or not self.fuse:
             return False
         if maker.kind == "attend" and maker.ints[3] % 32 == 0 and maker.outs[1] is None:
             maker.outs[1] = Operand(made)
@@ -90,6 +91,18 @@ class Lowering(RowLowering):
             self._cut(maker)
         else:
             return False
+        self.makers[id(made)] = maker
+        return True
+
+    def _quantise_in_experts(self, x: Value, made: Buffer) -> bool:
+        """The same for what experts store for each of their columns."""
+        maker = self.makers.get(id(self.buffer(x)))
+        if maker is None or maker.kind != "experts" or not self.fuse:
+            return False
+        if x.width % 32 or x.width != maker.segments[0].weight.out or x.strides != (x.width, 1):
+            return False
+        maker.segments[0].quantised = made
+        self._cut(maker)
         self.makers[id(made)] = maker
         return True
 
@@ -128,38 +141,42 @@ class Lowering(RowLowering):
         return SegmentCode(s.weight, s.pair, s.gate, finishes, self.operand(s.output))
 
     def _cut(self, record: Record) -> None:
-        """Sizes the chunks of a linear: at least four a worker, none larger than a cache."""
+        """Sizes the chunks of a product: at least four a worker, none larger than a cache.
+
+        The chosen experts' chunks are shared out together, so a quarter of one is small enough.
+        """
         groups = sum(s.groups for s in record.segments)
-        share = max(1, groups // (4 * self.threads))
+        parts = 4 if record.kind == "experts" else 4 * self.threads
         first = 0
         for s in record.segments:
             size = self.group_bytes(s.weight) + (self.group_bytes(s.pair) if s.pair else 0)
-            s.chunk = max(1, min(share, CHUNK_BYTES // size, s.groups))
+            s.chunk = max(1, min(groups // parts, CHUNK_BYTES // size, s.groups))
             if s.quantised is not None:
                 s.chunk = min(-(-s.chunk // 2) * 2, STAGED)  # whole blocks of 32 activations
-                record.scratch = max(record.scratch, COLUMNS * s.chunk * 16 * 4)
+                record.stage = max(record.stage, COLUMNS * s.chunk * 16 * 4)
             s.first_unit = first
             first += -(-s.groups // s.chunk)
 
     def linear_by_expert(self, node: Node):
         x, experts = node.inputs
-        (w,), (y,) = node.weights, node.outputs
+        (segment,) = node.attrs["segments"]
+        w, y = segment.weight, segment.output
         k, own, rows = experts.shape[1], len(x.shape) == 3, x.rows
         if own:  # every pair has a column of its own: (n, k, in) as (n·k, in)
             if not (x.rows_contiguous and x.strides[0] == x.width):
                 x = self.copied(x)
             shape, strides = (rows * k, w.width), (x.strides[1], 1)
             x = Value(x.id, x.name, shape, x.dtype, x.node, x.root, x.offset, strides)
-        ins = [*self._activations(x, (w,)), self.strided(experts)]
-        column = w.width * 4 if w.type.id in FLOAT_TYPES else w.width // 32 * Q8_BYTES
+        ins = [*self._activations(x, node.weights), self.strided(experts)]
+        column = max(w.width * 4, w.width // 32 * Q8_BYTES)
         gathered = -(-COLUMNS * column // 64) * 64
         most = extent_at(rows, self.maxima)
-        segment = SegmentCode(w, None, None, [], Operand(self.buffer(y), 0, w.out))
-        segment.chunk = max(1, min(segment.groups // 4, CHUNK_BYTES // self.group_bytes(w)))
+        store = Operand(self.buffer(y), 0, w.out)
         ints = (k, w.shape[0], int(own), most, gathered)
         record = Record("experts", node.site, rows, 1, w.width, ins, ints=ints, whole=True)
-        record.segments = [segment]
+        record.segments = [SegmentCode(w, segment.pair, segment.gate, [], store)]
         record.scratch = -(-(w.shape[0] + 1 + most * k) * 4 // 64) * 64 + 64 + gathered
+        self._cut(record)
         self.add(record)
 
     # ---- attention

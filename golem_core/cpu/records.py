@@ -94,6 +94,7 @@ class Record:
     reads_ring: bool = False
     writes_ring: bool = False
     scratch: int = 0
+    stage: int = 0  # bytes of scratch, behind the others, for results that are to be quantised
     elsewhere: tuple[int, ...] = ()  # operands read at other rows than the record's own
     whole: bool = False  # shares out its own work: not a member of chains
 

@@ -47,7 +47,8 @@ class Plan:
 
     A ``linear`` has a tuple of Segments in attrs["segments"], its inputs are x and the operands of
     their finishes; attrs["precise"] says that a softmax is taken of what it makes (see _precise).
-    A ``store`` (k, v) writes a ring that the attends after it read.
+    A ``linear_by_expert`` has one Segment, its inputs stay. A ``store`` (k, v) writes a ring that
+    the attends after it read.
     """
 
     nodes: list[Node]
@@ -216,6 +217,8 @@ def _only_pick(node: Node, wanted: dict[int, set[Value | None]]) -> Value | None
 
 # ---- products and what follows them
 
+PRODUCTS = {"linear": 1, "linear_by_expert": 2}  # and how many operands are their own
+
 # Ops that hand on what a softmax will be taken of.
 _HANDED_ON = {"rms_norm", "layer_norm", "rope", "copy", "concat", "pick", "mul", "softcap", "clamp"}
 
@@ -235,7 +238,7 @@ def _precise(plan: Plan) -> set[int]:
 
 
 def _as_segment(node: Node, precise: set[int]) -> Node:
-    if node.op != "linear":
+    if node.op not in PRODUCTS:
         return node
     (output,) = node.outputs
     node = replace(node, attrs={"precise": output.id in precise})
@@ -243,12 +246,12 @@ def _as_segment(node: Node, precise: set[int]) -> Node:
 
 
 def _linear(node: Node, segments: tuple[Segment, ...], site: str | None = None) -> Node:
-    """A linear of the same x with other segments."""
+    """A product of the same operands with other segments."""
     operands = [f.operand for s in segments for f in s.finishes if f.operand is not None]
     weights = [w for s in segments for w in (s.weight, s.pair) if w is not None]
     made = Node(
-        "linear",
-        (node.inputs[0], *operands),
+        node.op,
+        (*node.inputs[: PRODUCTS[node.op]], *operands),
         {"segments": segments, "precise": node.attrs["precise"]},
         tuple(weights),
         (),
@@ -279,13 +282,13 @@ def _alike(a: Value, b: Value) -> bool:
 
 
 def _join_gates(nodes: list[Node], pinned: set[int]) -> list[Node]:
-    """Rule A: gate(linear, linear) of one x becomes a pair with the activation in its store."""
+    """Rules A, X: a gate of two products of one x is a pair with the activation in its store."""
     readers, makers = _readers(nodes), _makers(nodes)
     instead: dict[int, Node | None] = {}
 
     def only_read_here(value) -> Node | None:
         node = makers.get(value.root.id)
-        if node is None or node.op != "linear" or value.is_view or value.id in pinned:
+        if node is None or node.op not in PRODUCTS or value.is_view or value.id in pinned:
             return None
         return node if len(readers[value.id]) == 1 else None
 
@@ -293,7 +296,9 @@ def _join_gates(nodes: list[Node], pinned: set[int]) -> list[Node]:
         if node.op != "gate":
             continue
         a, b = (only_read_here(v) for v in node.inputs)
-        if a is None or b is None or a is b or not _alike(a.inputs[0], b.inputs[0]):
+        if a is None or b is None or a is b or a.op != b.op:
+            continue
+        if not all(_alike(x, y) for x, y in zip(a.inputs, b.inputs, strict=True)):
             continue
         pair = Segment(a.weights[0], node.outputs[0], b.weights[0], node.attrs["kind"])
         instead.update({id(a): None, id(b): None, id(node): _linear(a, (pair,), node.site)})

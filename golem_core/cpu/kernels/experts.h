@@ -45,7 +45,7 @@ static void run_experts(const golem_record *r, golem_worker *w) {
         for (; next < (seen + 1) * chunks; next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed)) {
             int from = (next - seen * chunks) * s->chunk;
             int to = from + s->chunk < s->groups ? from + s->chunk : s->groups;
-            int64_t read = (int64_t)(to - from) * s->a.group_bytes;
+            int64_t read = (int64_t)(to - from) * (s->a.group_bytes + s->b.group_bytes);
             atomic_fetch_add_explicit(&w->pass->expert_bytes, read, memory_order_relaxed);
             for (int first = start[e]; first < start[e + 1]; first += COLUMNS) {
                 int left = start[e + 1] - first, count = left < COLUMNS ? left : COLUMNS;
@@ -60,7 +60,7 @@ static void run_experts(const golem_record *r, golem_worker *w) {
                 }
                 part.q = (const golem_q8 *)gathered;
                 part.x = (const float *)gathered;
-                multiply(s, w, &part, 1, count, from, to, e, order + first);
+                multiply(s, w, &part, 1, count, from, to, e, order + first, pairs);
             }
         }
         seen++;

@@ -46,6 +46,7 @@ typedef struct {
     float *stage;             /* (columns, width): a chunk's results until they are quantised */
     golem_q8 *codes;          /* of the stored rows, or NULL */
     const int32_t *rows;      /* row of the store for each column; NULL: the columns themselves */
+    int stored;               /* rows of the store */
     int from, width;          /* first group of the chunk, and its rows */
 } product_store;
 
@@ -65,14 +66,15 @@ static void finish_group(const product_store *p, const float *a, const float *b,
     }
 }
 
-static void quantise_stage(const product_store *p, int first, int columns, int n) {
+static void quantise_stage(const product_store *p, int first, int columns) {
     const golem_linear_isa *linear = p->w->pass->isa->linear;
+    golem_q8 *codes = p->codes + (int64_t)p->from / 2 * p->stored;
     for (int c = 0; c < columns; c++) {
+        int64_t at = p->rows ? p->rows[first + c] : first + c;
         const float *line = p->stage + (int64_t)c * p->width;
-        linear->quantise_row(line, p->width, p->codes + (int64_t)p->from / 2 * n + first + c, n);
+        linear->quantise_row(line, p->width, codes + at, p->stored);
         if (p->store)
-            memcpy(p->store + (first + c) * p->s->store.row + p->from * LANES, line,
-                   (size_t)p->width * 4);
+            memcpy(p->store + at * p->s->store.row + p->from * LANES, line, (size_t)p->width * 4);
     }
 }
 
@@ -83,9 +85,11 @@ static void join_planes(float *out, int columns) {
 }
 
 /* Groups from .. to - 1 of a segment over all columns of act, which holds `planes` columns of codes
- * for each. expert selects the matrices. */
+ * for each. expert selects the matrices; rows are where the columns go among the `stored` rows of
+ * the store, NULL: as they are. */
 static void multiply(const golem_segment *s, golem_worker *w, const golem_act *act, int planes,
-                     int columns, int from, int to, int64_t expert, const int32_t *rows) {
+                     int columns, int from, int to, int64_t expert, const int32_t *rows,
+                     int stored) {
     const golem_linear_isa *linear = w->pass->isa->linear;
     const uint8_t *ga = s->a.groups + expert * s->a.expert_bytes;
     const uint8_t *gb = s->b.groups ? s->b.groups + expert * s->b.expert_bytes : NULL;
@@ -93,7 +97,8 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
     golem_group_fn dot = linear->dot[s->a.type];
     golem_pair_fn pair = linear->pair && columns >= PAIRED ? linear->pair[s->a.type] : NULL;
     product_store p = {.s = s, .w = w, .store = (float *)base_of(&s->store, w), .rows = rows,
-                       .stage = (float *)w->scratch, .from = from, .width = (to - from) * LANES};
+                       .stored = stored, .stage = (float *)w->scratch, .from = from,
+                       .width = (to - from) * LANES};
     if (s->quantised >= 0) p.codes = (golem_q8 *)w->pass->base[s->quantised];
     for (int i = 0; i < s->finishes; i++) p.operand[i] = base_of(&s->finish[i].operand, w);
     for (int first = 0; first < columns; first += COLUMNS / planes) {
@@ -122,7 +127,7 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
                 finish_group(&p, a, NULL, g, first, count);
             }
         }
-        if (p.codes) quantise_stage(&p, first, count, columns);
+        if (p.codes) quantise_stage(&p, first, count);
     }
 }
 
@@ -145,7 +150,7 @@ static void run_linear(const golem_record *r, golem_worker *w) {
         int from = (unit - s->first_unit) * s->chunk;
         int to = from + s->chunk < s->groups ? from + s->chunk : s->groups;
         int planes = golem_types[s->a.type].act == GOLEM_ACT_Q8 ? r->i[0] : 1;
-        multiply(s, w, &act, planes, columns, from, to, 0, NULL);
+        multiply(s, w, &act, planes, columns, from, to, 0, NULL, columns);
     }
 }
 

@@ -93,7 +93,7 @@ def test_picks_pass_through_views():
 def test_linears_of_one_value_become_one_op():
     p, x = start()
     a, b, c = (p.linear(x, weight(16, 32, name)) for name in "abc")
-    p.output("y", p.concat([p.unary(a, "relu"), p.unary(b, "exp"), c]))
+    p.output("y", p.concat([p.unary(a, "relu"), p.unary(b, "exp"), p.unary(c, "tanh")]))
     assert ops(p) == ["linear", "concat"]
     assert ops(p, fuse=False).count("linear") == 3
 
@@ -113,6 +113,20 @@ def test_gate_of_two_linears_becomes_a_pair():
     p.output("y", p.gate(a, b, "silu"))
     (segment,) = segments(p)
     assert (segment.weight.name, segment.pair.name, segment.gate) == ("a", "b", "silu")
+
+
+def test_gate_of_two_products_by_expert_becomes_a_pair():
+    nodes = make_plan(decoder(blocks=1, experts=4, hidden=64), ("logits",)).nodes
+    by_expert = [n.attrs["segments"] for n in nodes if n.op == "linear_by_expert"]
+    assert [(len(s), s[0].gate) for s in by_expert] == [(1, "silu"), (1, None)]
+    assert "gate" not in [n.op for n in nodes]
+
+
+def test_products_that_a_softmax_is_taken_of_are_marked_precise():
+    nodes = make_plan(decoder(blocks=1), ("logits",)).nodes
+    marked = [(n.attrs["precise"], len(n.attrs["segments"])) for n in nodes if n.op == "linear"]
+    # query, key and value; attention's output; gate and up; down; the head
+    assert marked == [(True, 3), (False, 1), (False, 1), (False, 1), (True, 1)]
 
 
 def test_a_linear_with_two_readers_is_no_pair():
