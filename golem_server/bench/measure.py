@@ -47,7 +47,7 @@ class Case:
 class Result:
     """What a case measured.
 
-    seconds: of each repeat. outside: microseconds of a pass that are not in C. read_share: rate of
+    seconds: of each repeat. outside: microseconds a drawn token that are not in C. read_share: rate of
     reading weights in the best pass over a plain read. read_spread: how much the plain reads of
     this case varied; past 0.15 the share says nothing.
     """
@@ -118,7 +118,7 @@ class Bench:
                 result.seconds.append(time.perf_counter() - started)
                 passes += drawn
         if passes and hasattr(self.model.executor, "stats"):
-            result.outside = 1e6 * median(p.outside for p in passes)
+            result.outside = 1e6 * median(p.outside for p in passes) / case.batch
             result.read_share = max(p.read_rate for p in passes) / max(reads)
             result.read_spread = 1.0 - min(reads) / max(reads)
         return result
