@@ -47,9 +47,9 @@ class Case:
 class Result:
     """What a case measured.
 
-    seconds: of each repeat. outside: microseconds a drawn token that are not in C. read_share: rate of
-    reading weights in the best pass over a plain read. read_spread: how much the plain reads of
-    this case varied; past 0.15 the share says nothing.
+    seconds: of each repeat. outside: microseconds a drawn token that are not in C. read_share:
+    rate of reading weights in the best pass over a plain read. read_spread: how much the plain
+    reads of this case varied; past 0.15 the share says nothing.
     """
 
     case: Case
