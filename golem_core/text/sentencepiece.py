@@ -79,10 +79,9 @@ class UnigramTokenizer(SentencePieceTokenizer):
             unknown=self.unk,
             unknown_score=float((normal.min() if len(normal) else np.float32(0)) - np.float32(10)),
         )
-        charsmap = metadata.get("tokenizer.ggml.precompiled_charsmap", ())
         own = self._vocabulary.of_kind(Kind.USER_DEFINED).tolist()
         self._charsmap = Charsmap(
-            np.asarray(charsmap).astype(np.uint8).tobytes(),
+            self._vocabulary.blob("precompiled_charsmap"),
             [self._vocabulary.table.text(token) for token in own],
             prefix=self._space_prefix,
             merge=self._vocabulary.setting("remove_extra_whitespaces", False),

@@ -172,6 +172,16 @@ class Vocabulary:
             )
         return values[: self.n_vocab]
 
+    def blob(self, name: str) -> bytes:
+        """``tokenizer.ggml.NAME``, an array of bytes; empty when the file has none."""
+        values = np.asarray(self._metadata.get(f"tokenizer.ggml.{name}", ()))
+        if values.ndim != 1 or (len(values) and values.dtype.kind not in "iu"):
+            raise TokenizerError(
+                f"tokenizer.ggml.{name} must be an array of bytes; it is {values.dtype} of shape "
+                f"{values.shape}"
+            )
+        return values.astype(np.uint8).tobytes()
+
     def of_kind(self, *kinds: Kind) -> np.ndarray:
         """Ids of the tokens of these kinds, ascending."""
         return np.flatnonzero(np.isin(self.kinds, kinds))
