@@ -29,6 +29,7 @@ from benchmarks.programs import Golem, Llama, bench_samples, serving
 from ref.peer import MANIFEST, Peer
 
 PROMPT_WORDS, DRAWN = 256, 64
+BUSY = 0.7  # a load average above which somebody else must be computing
 Samples = dict[str, dict[str, list[float]]]  # test -> program -> values of all rounds
 
 
@@ -135,7 +136,10 @@ def main() -> None:
     names = [program.name for program in programs]
     if len(set(names)) < len(names) or not names:
         raise SystemExit(f"compare: needs programs with different names, not {names}")
-    print(f"{args.threads} threads, load average before: {os.getloadavg()[0]:.2f}")
+    load = os.getloadavg()[0]
+    print(f"{args.threads} threads, load average before: {load:.2f}")
+    if load > BUSY:
+        print("others use this machine: whoever waits at more barriers loses, ratios mean nothing")
     for model in args.models:
         print(f"\n## {model.name}\n\n{bandwidth_line(model, args.threads)}", flush=True)
         if tests:

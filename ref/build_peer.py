@@ -60,6 +60,7 @@ SOURCES = {
         "0.1.5",
         "vendor/ik_llama.cpp",
         ("llama-server", "llama-bench"),
+        {"CMAKE_C_FLAGS": "-w", "CMAKE_CXX_FLAGS": "-w"},  # gcc 12 warns 130,000 lines
         bench=("-rtr", "1"),
         server=("-rtr",),
     ),
