@@ -105,10 +105,10 @@ cdef class Table:
         """Number a string anew; from now on it is the one found. Empty strings are never found."""
         cdef int32_t number = self.count
         self._reserve(size)
-        memcpy(self.blob + self.starts[number], text, size)
         self.count += 1
         self.starts[self.count] = self.starts[number] + size
         if size:
+            memcpy(self.blob + self.starts[number], text, size)
             self.slots[self._slot(text, size)] = number
             self.longest = max(self.longest, size)
         return number
