@@ -306,9 +306,15 @@ cdef class Code:
     cdef int32_t *index_copy[4]
     cdef int index_arena[4]
     cdef int index_count
+    cdef int32_t *tokens[2]
+    cdef int32_t *outputs[2]
+    cdef int symbol_n, symbol_m
+    cdef int *weight_extent
+    cdef long long *weight_size
+    cdef int weight_count
     cdef int *cancelled            # polled at barriers, NULL where a pass must run to its end
     cdef readonly double seconds   # inside C, of the last pass
-    cdef readonly long long expert_bytes
+    cdef readonly long long weight_bytes   # read by the last pass, each weight once
 
     def __cinit__(self, Pool pool, str set, int records, int segments, int tables, int extents,
                   int slots, int arenas, int columns):
@@ -328,10 +334,13 @@ cdef class Code:
         self.bases = <char **>calloc(max(slots * arenas, 1), sizeof(char *))
         self.next = <atomic_int *>calloc(max(records, 1), 64)
         self.finished = <atomic_int *>calloc(GOLEM_SPLIT * pool.threads, 64)
+        self.weight_extent = <int *>calloc(max(extents, 1), sizeof(int))
+        self.weight_size = <long long *>calloc(max(extents, 1), sizeof(long long))
         self.columns = <int32_t *>calloc(3 * max(columns, 1), sizeof(int32_t))
         if (self.records == NULL or self.segments == NULL or self.tables == NULL
                 or self.extents == NULL or self.sizes == NULL or self.bases == NULL
-                or self.next == NULL or self.finished == NULL or self.columns == NULL):
+                or self.next == NULL or self.finished == NULL or self.columns == NULL
+                or self.weight_extent == NULL or self.weight_size == NULL):
             raise MemoryError()
 
     def __dealloc__(self):
@@ -344,6 +353,8 @@ cdef class Code:
         free(self.next)
         free(self.finished)
         free(self.columns)
+        free(self.weight_extent)
+        free(self.weight_size)
         free(self.profile)
 
     def set_scratch(self, uintptr_t address, int64_t each, int64_t local):
@@ -362,6 +373,36 @@ cdef class Code:
         self.index_arena[self.index_count] = arena
         self.index_copy[self.index_count] = <int32_t *>address
         self.index_count += 1
+
+    def set_decoder(self, int arena, int n, int m, uintptr_t tokens, uintptr_t outputs):
+        """For run_decoder: which symbols n and m are, and where its inputs go (0: unused)."""
+        if arena > 1:
+            raise ValueError("a plan has two arenas at most")
+        self.symbol_n = n
+        self.symbol_m = m
+        self.tokens[arena] = <int32_t *>tokens
+        self.outputs[arena] = <int32_t *>outputs
+
+    def run_decoder(self, int arena, int n, int m, const int32_t[:, ::1] runs,
+                    const int32_t[::1] tokens, const int32_t[::1] outputs):
+        """One pass of a decoder over inputs that decoder_sizes found right."""
+        self.symbols[self.symbol_n] = n
+        self.symbols[self.symbol_m] = m
+        if n and self.tokens[arena] != NULL:
+            memcpy(self.tokens[arena], &tokens[0], n * sizeof(int32_t))
+        if m and self.outputs[arena] != NULL:
+            memcpy(self.outputs[arena], &outputs[0], m * sizeof(int32_t))
+        return self.run_bound(arena, runs, True)
+
+    def count_weights(self, int extent, long long size):
+        """Weights of that many bytes are read by every pass in which the extent is not 0."""
+        self.weight_extent[self.weight_count] = extent
+        self.weight_size[self.weight_count] = size
+        self.weight_count += 1
+
+    def size(self, int extent):
+        """The extent in the last pass."""
+        return self.sizes[extent]
 
     def set_extent(self, int number, list terms, int add, int divide):
         """ceil((sum of factor · symbol + add) / divide); terms: (symbol, factor)."""
@@ -484,16 +525,20 @@ cdef class Code:
             return [0.0] * self.record_count
         return [self.profile[i] for i in range(self.record_count)]
 
-    def run(self, int arena, tuple symbols, const int32_t[:, ::1] runs, bint follow):
-        """One pass. symbols: their values. follow: copy the index. False when it was cancelled."""
+    def run(self, int arena, tuple symbols, const int32_t[:, ::1] runs):
+        """One pass. symbols: their values. False when it was cancelled."""
+        cdef int i
+        for i in range(len(symbols)):
+            self.symbols[i] = symbols[i]
+        return self.run_bound(arena, runs, False)
+
+    cdef bint run_bound(self, int arena, const int32_t[:, ::1] runs, bint follow) except -1:
         cdef golem_pool *pool = self.pool.checked()
         cdef golem_pass p
         cdef timespec before, after
         cdef int i, j, stopped
         cdef int64_t total
         cdef golem_extent *e
-        for i in range(len(symbols)):
-            self.symbols[i] = symbols[i]
         for i in range(self.extent_count):
             e = &self.extents[i]
             total = e.add
@@ -533,5 +578,8 @@ cdef class Code:
                                 self.scratch_bytes, self.local_bytes)
             clock_gettime(CLOCK_MONOTONIC, &after)
         self.seconds = (after.tv_sec - before.tv_sec) + 1e-9 * (after.tv_nsec - before.tv_nsec)
-        self.expert_bytes = p.expert_bytes
+        self.weight_bytes = p.expert_bytes
+        for i in range(self.weight_count):
+            if self.sizes[self.weight_extent[i]]:
+                self.weight_bytes += self.weight_size[i]
         return not stopped

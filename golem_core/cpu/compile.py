@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Mapping
-from operator import le
 
 import numpy as np
 
@@ -77,23 +76,20 @@ class CompiledPlan:
             lay_out(self.arrangement, buffers, inputs, most, pool.threads)
             for most in ([small] if small == dict(maxima) else [small, dict(maxima)])
         ]
-        self._narrow = tuple(self._arenas[0].maxima[s] for s in self._symbols)
-        self._linear_bytes: dict[Extent, int] = {}
-        for r in lowering.records:
-            if r.kind == "linear":
-                size = sum(weights[w].bytes for w in r.weights)
-                self._linear_bytes[r.rows] = self._linear_bytes.get(r.rows, 0) + size
+        self._narrow = {s: self._arenas[0].maxima[s] for s in self._symbols}
         self._memory = _pages(max(a.size for a in self._arenas) + ALIGN)
-        self._pour(pool, isa, program, buffers, maxima)
+        self._pour(pool, isa, plan.outputs, buffers, maxima)
         if cancel is not None:
             self.code.set_cancel(cancel)
-        self._bind_views(plan.outputs, lowering, maxima)
+        self._bind_views(plan.outputs, lowering)
 
     # ---- filling in C
 
-    def _pour(self, pool, isa, program, buffers, maxima):
+    def _pour(self, pool, isa, outputs, buffers, maxima):
         records = [r for chain in self.arrangement.chains for r in chain.records]
         self._extents: dict[Extent, int] = {}
+        for value in outputs.values():
+            self._extent(value.rows)
         for slot, buffer in enumerate(buffers):
             buffer.slot = slot + 1  # slot 0: the constants
         poured = [
@@ -120,6 +116,12 @@ class CompiledPlan:
             for buffer in buffers:
                 if id(buffer) in arena.places:
                     code.set_base(number, buffer.slot, base + arena.places[id(buffer)])
+        read: dict[Extent, int] = {}
+        for r in records:
+            if r.kind == "linear":
+                read[r.rows] = read.get(r.rows, 0) + sum(self._weights[w].bytes for w in r.weights)
+        for extent, size in read.items():
+            code.count_weights(self._extents[extent], size)
         number = 0
         for chain in self.arrangement.chains:
             for i, record in enumerate(chain.records):
@@ -249,28 +251,28 @@ class CompiledPlan:
 
     # ---- a pass
 
-    def _bind_views(self, outputs: Mapping[str, Value], lowering: Lowering, maxima) -> None:
+    def _bind_views(self, outputs: Mapping[str, Value], lowering: Lowering) -> None:
         """Arrays over the arenas: where inputs are written to and outputs read from."""
         self._inputs: list[dict[str, np.ndarray]] = []
-        self._outputs: list[list[tuple[str, np.ndarray, Extent]]] = []
-        values = {v.root.name: v.root for v in lowering.values}
+        self._outputs: list[list[tuple[str, np.ndarray, int]]] = []
+        roots = {v.name: v for v in lowering.values}
+        symbols = [self._symbols.index(s) if s in self._symbols else 0 for s in "nm"]
         for number, arena in enumerate(self._arenas):
+            views = {
+                name: self._view(arena, buffer, roots[name])
+                for name, buffer in lowering.inputs.items()
+                if id(buffer) in arena.places
+            }
+            at = {name: view.ctypes.data for name, view in views.items()}
             for name in FOLLOWING:
-                buffer = lowering.inputs.get(name)
-                if id(buffer) in arena.places:
-                    at = self._memory.ctypes.data + arena.places[id(buffer)]
-                    self.code.copy_index(number, at)
-            self._inputs.append(
-                {
-                    name: self._view(arena, buffer, values[name])
-                    for name, buffer in lowering.inputs.items()
-                    if id(buffer) in arena.places
-                }
-            )
+                if name in at:
+                    self.code.copy_index(number, at[name])
+            self.code.set_decoder(number, *symbols, at.get("tokens", 0), at.get("outputs", 0))
+            self._inputs.append(views)
             self._outputs.append(
                 [
-                    (name, self._view(arena, lowering.buffer(value), value), value.rows)
-                    for name, value in outputs.items()
+                    (name, self._view(arena, lowering.buffer(v), v), self._extents[v.rows])
+                    for name, v in outputs.items()
                 ]
             )
 
@@ -287,23 +289,28 @@ class CompiledPlan:
         sizes: Mapping[str, int],
         arrays: Mapping[str, np.ndarray],
         runs: np.ndarray,
-        follow: bool = False,
     ) -> dict[str, np.ndarray] | None:
-        """One pass over checked inputs. None when it was cancelled.
-
-        follow: index and positions are those of the runs; arrays need not hold them.
-        """
+        """One pass over checked inputs. None when it was cancelled."""
         symbols = tuple(sizes[s] for s in self._symbols)
-        number = 0 if all(map(le, symbols, self._narrow)) else -1
-        number %= len(self._arenas)
+        narrow = all(sizes[s] <= most for s, most in self._narrow.items())
+        number = 0 if narrow else len(self._arenas) - 1
         for name, view in self._inputs[number].items():
-            if follow and name in FOLLOWING:
-                continue
             given = arrays[name]
             view[: len(given)] = given
-        if not self.code.run(number, symbols, runs, follow):
+        if not self.code.run(number, symbols, runs):
             return None
-        return {name: view[: extent_at(rows, sizes)] for name, view, rows in self._outputs[number]}
+        return self._made(number)
+
+    def run_decoder(self, n: int, m: int, runs, tokens, outputs) -> dict[str, np.ndarray]:
+        """One pass over a decoder's inputs, which ``decoder_sizes`` found right."""
+        narrow = self._narrow
+        number = 0 if n <= narrow["n"] and m <= narrow["m"] else len(self._arenas) - 1
+        self.code.run_decoder(number, n, m, runs, tokens, outputs)
+        return self._made(number)
+
+    def _made(self, number: int) -> dict[str, np.ndarray]:
+        size = self.code.size
+        return {name: view[: size(rows)] for name, view, rows in self._outputs[number]}
 
     def describe(self) -> str:
         """A line a record: barriers, units, what it reads, FLOPs of one column."""
@@ -343,11 +350,6 @@ class CompiledPlan:
             listed.append((seconds[at], self._line(chain.head)))
             at += len(chain.records)
         return listed
-
-    def weight_bytes(self, sizes: Mapping[str, int]) -> int:
-        """Bytes of weights that the last pass read, each once."""
-        read = sum(size for rows, size in self._linear_bytes.items() if extent_at(rows, sizes))
-        return read + self.code.expert_bytes
 
 
 def _all_buffers(lowering: Lowering, arrangement: Arrangement) -> list[Buffer]:

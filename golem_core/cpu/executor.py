@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from golem_core.cpu import _executor
-from golem_core.cpu.compile import CompiledPlan
+from golem_core.cpu.compile import DTYPES, CompiledPlan
 from golem_core.cpu.cores import physical_cores, usable_cpus
 from golem_core.cpu.weights import WeightStore
 from golem_core.graph.binding import bind
@@ -26,9 +26,12 @@ class PassCancelled(Exception):
     """The pass was ended by ``CpuExecutor.cancel``; its outputs do not exist."""
 
 
-@dataclass
+_DECODER = {"runs", "tokens", "outputs"}  # the inputs of a pass that C checks by itself
+
+
+@dataclass(frozen=True)
 class Stats:
-    """Of the last pass. seconds: inside C. weight_bytes: weights read, each once."""
+    """passes: so far. Of the last one, seconds: inside C. weight_bytes: weights read, each once."""
 
     passes: int = 0
     seconds: float = 0.0
@@ -82,12 +85,15 @@ class CpuExecutor:
         self.isa = instruction_set()
         self.states = States(program.states.values(), slots, context, self.maxima.get("n", 1))
         self.weights = WeightStore() if weights is None else weights
-        self.stats = Stats()
+        self._passes = 0
+        self._last: CompiledPlan | None = None
         self._mode = os.environ.get("GOLEM_PLAN", "")
         if self._mode not in ("", "plain", "show"):
             raise ValueError(f"GOLEM_PLAN={self._mode}: it is plain, show or unset")
         self._plans: dict[tuple[str, ...], CompiledPlan] = {}
-        self._vocabulary = _vocabulary(program)
+        self._decoders: dict[tuple, tuple[CompiledPlan, dict[str, np.ndarray]]] = {}
+        vocabulary = _vocabulary(program)
+        self._vocabulary = vocabulary and (vocabulary, self.maxima["n"], self.maxima["m"])
         self._cancel = np.zeros(1, np.int32)
         self._lock = threading.Lock()
         self._pool = _executor.Pool(self.threads, SPIN if self.threads <= usable_cpus() else 0)
@@ -98,6 +104,7 @@ class CpuExecutor:
     def _plan(self, wanted: Sequence[str]) -> CompiledPlan:
         key = tuple(wanted)
         if key not in self._plans:
+            self._pool.check()
             made = CompiledPlan(
                 self.program,
                 key,
@@ -134,59 +141,69 @@ class CpuExecutor:
         do not fit the program, RuntimeError after close() or in a forked process.
         """
         with self._lock:
-            self._pool.check()
-            quick = self._quick(inputs)
-            if quick is not None:
-                sizes, arrays, runs = quick
-            else:
-                bound = bind(
-                    self.program, inputs, slots=self.slots, context=self.context, maxima=self.maxima
-                )
-                sizes, arrays, runs = bound.sizes, bound.arrays, bound.runs
-                if self.program.states and runs[:, 2].sum() != sizes.get("n"):
-                    raise ProgramError(
-                        f"runs are of {runs[:, 2].sum()} columns, the pass has n = {sizes.get('n')}"
-                    )
-            outputs = self.program.outputs
-            empty = [
-                name
-                for name in wanted
-                if name in outputs and not extent_at(outputs[name].rows, sizes)
-            ]
-            plan = self._plan([name for name in wanted if name not in empty])
-            self._cancel[0] = 0
-            made = plan.run(sizes, arrays, runs, quick is not None)
-            if made is None:
-                raise PassCancelled(f"a pass of {self.program.name} was cancelled")
-            for name in empty:
-                made[name] = np.zeros((0, *outputs[name].inner), np.float32)
-            self.stats.passes += 1
-            self.stats.seconds = plan.code.seconds
-            self.stats.weight_bytes = plan.weight_bytes(sizes)
-            return made
+            made = self._run_decoder(inputs, tuple(wanted))
+            return self._run_checked(inputs, wanted) if made is None else made
 
-    def _quick(self, inputs: Mapping[str, np.ndarray]):
-        """Sizes, arrays and runs of a plain decoder's pass, checked in C. None: check it slowly.
+    def _run_checked(self, inputs: Mapping[str, np.ndarray], wanted: Sequence[str]):
+        self._pool.check()
+        bound = bind(
+            self.program, inputs, slots=self.slots, context=self.context, maxima=self.maxima
+        )
+        sizes = bound.sizes
+        if self.program.states and bound.runs[:, 2].sum() != sizes.get("n"):
+            raise ProgramError(
+                f"runs are of {bound.runs[:, 2].sum()} columns, the pass has n = {sizes.get('n')}"
+            )
+        plan, empty = self._needed(wanted, sizes)
+        self._cancel[0] = 0
+        made = plan.run(sizes, bound.arrays, bound.runs)
+        if made is None:
+            raise PassCancelled(f"a pass of {self.program.name} was cancelled")
+        self._passes += 1
+        self._last = plan
+        return made | empty
 
-        A pass that is refused here is refused by ``bind`` too, which says why.
+    def _needed(self, wanted: Sequence[str], sizes: Mapping[str, int]):
+        """The plan for the outputs that have rows, and the empty ones."""
+        outputs = self.program.outputs
+        empty = {
+            name: np.zeros((0, *outputs[name].inner), DTYPES[outputs[name].dtype])
+            for name in wanted
+            if name in outputs and not extent_at(outputs[name].rows, sizes)
+        }
+        return self._plan([name for name in wanted if name not in empty]), empty
+
+    def _run_decoder(self, inputs: Mapping[str, np.ndarray], wanted: tuple[str, ...]):
+        """The pass of a plain decoder, checked in C; there may be 100 microseconds between passes.
+
+        None: take the long way, which says what is wrong with inputs that are refused here.
         """
-        if self._vocabulary is None or inputs.keys() != {"runs", "tokens", "outputs"}:
+        if self._vocabulary is None or inputs.keys() != _DECODER:
             return None
-        runs = inputs["runs"]
+        runs, tokens, outputs = inputs["runs"], inputs["tokens"], inputs["outputs"]
         try:
             sizes = _executor.decoder_sizes(
-                runs,
-                inputs["tokens"],
-                inputs["outputs"],
-                self.slots,
-                self.context,
-                self._vocabulary,
-                self.maxima["n"],
-                self.maxima["m"],
+                runs, tokens, outputs, self.slots, self.context, *self._vocabulary
             )
         except (TypeError, ValueError):
             return None
-        return None if sizes is None else ({"n": sizes[0], "m": sizes[1]}, inputs, runs)
+        if sizes is None:
+            return None
+        key = wanted, sizes[1] > 0
+        if key not in self._decoders:
+            self._decoders[key] = self._needed(wanted, dict(zip("nm", sizes, strict=True)))
+        plan, empty = self._decoders[key]
+        made = plan.run_decoder(*sizes, runs, tokens, outputs)
+        self._passes += 1
+        self._last = plan
+        return made | empty if empty else made
+
+    @property
+    def stats(self) -> Stats:
+        """Of the last pass."""
+        if self._last is None:
+            return Stats()
+        return Stats(self._passes, self._last.code.seconds, self._last.code.weight_bytes)
 
     def cancel(self) -> None:
         """Has the pass that is running end soon with PassCancelled, where the program is stateless.
@@ -200,6 +217,8 @@ class CpuExecutor:
         with self._lock:
             self._pool.close()
             self._plans.clear()
+            self._decoders.clear()
+            self._last = None
             self.weights = WeightStore()
 
     def __enter__(self) -> CpuExecutor:
