@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,6 +17,12 @@ typedef struct {
     atomic_uint sleepers;
 } gate;
 
+typedef struct {
+    _Alignas(64) atomic_int number;
+} seen_cpu;
+
+enum { LOOK_AROUND = 256 };   /* turns of waiting after which a worker looks for company */
+
 struct golem_pool {
     gate start;    /* generation of the work; changes when there is some */
     gate met;      /* generation of the barrier */
@@ -23,6 +30,7 @@ struct golem_pool {
     _Alignas(64) atomic_int arrived;
     _Alignas(64) atomic_int working;
     int threads, spin, owner, stop;
+    seen_cpu *cpu;   /* where each worker was last seen running */
     void (*work)(void *, int);
     void *context;
     pthread_t *ids;
@@ -47,9 +55,39 @@ static void gate_open(gate *g) {
         syscall(SYS_futex, &g->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-static void gate_wait(gate *g, unsigned seen, int spin) {
-    for (int i = 0; i < spin; i++) {
+static void note_cpu(golem_pool *pool, int worker) {
+    atomic_store_explicit(&pool->cpu[worker].number, sched_getcpu(), memory_order_relaxed);
+}
+
+/* Waking a thread may put it on the processor of its waker, where the two take turns at every
+ * barrier although another processor is free or busy with less. So who waits for a worker that was
+ * last seen on this very processor moves to one where no worker was seen. It stays free to be moved
+ * again. */
+static void spread(golem_pool *pool, int worker) {
+    int mine = sched_getcpu(), crowded = 0;
+    cpu_set_t allowed, taken, target;
+    CPU_ZERO(&taken);
+    for (int i = 0; i < pool->threads; i++) {
+        int cpu = atomic_load_explicit(&pool->cpu[i].number, memory_order_relaxed);
+        if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &taken);
+        crowded |= i != worker && cpu == mine;
+    }
+    if (!crowded || sched_getaffinity(0, sizeof allowed, &allowed)) return;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &allowed) && !CPU_ISSET(cpu, &taken)) {
+            CPU_ZERO(&target);
+            CPU_SET(cpu, &target);
+            if (!sched_setaffinity(0, sizeof target, &target))
+                sched_setaffinity(0, sizeof allowed, &allowed);
+            break;
+        }
+    note_cpu(pool, worker);
+}
+
+static void gate_wait(golem_pool *pool, gate *g, unsigned seen, int worker) {
+    for (int i = 0; i < pool->spin; i++) {
         if (atomic_load_explicit(&g->value, memory_order_acquire) != seen) return;
+        if (i == LOOK_AROUND) spread(pool, worker);
         relax();
     }
     atomic_fetch_add(&g->sleepers, 1);
@@ -63,8 +101,9 @@ static void *serve(void *argument) {
     golem_pool *pool = mine.pool;
     free(argument);
     for (unsigned seen = 0;; seen++) {
-        gate_wait(&pool->start, seen, pool->spin);
+        gate_wait(pool, &pool->start, seen, mine.worker);
         if (pool->stop) return NULL;
+        note_cpu(pool, mine.worker);
         pool->work(pool->context, mine.worker);
         if (atomic_fetch_sub(&pool->working, 1) == 1) gate_open(&pool->done);
     }
@@ -75,7 +114,13 @@ golem_pool *golem_pool_new(int threads, int spin) {
     if (!pool) return NULL;
     *pool = (golem_pool){.threads = 1, .spin = spin, .owner = (int)getpid()};
     pool->ids = calloc((size_t)threads, sizeof *pool->ids);
-    for (int i = 1; pool->ids && i < threads; i++) {
+    pool->cpu = aligned_alloc(64, (size_t)threads * sizeof *pool->cpu);
+    if (!pool->ids || !pool->cpu) {
+        golem_pool_free(pool);
+        return NULL;
+    }
+    for (int i = 0; i < threads; i++) pool->cpu[i] = (seen_cpu){-1};
+    for (int i = 1; i < threads; i++) {
         seat *argument = malloc(sizeof *argument);
         if (argument) *argument = (seat){pool, i};
         if (!argument || pthread_create(&pool->ids[i], NULL, serve, argument)) {
@@ -85,10 +130,6 @@ golem_pool *golem_pool_new(int threads, int spin) {
         }
         pool->threads++;
     }
-    if (!pool->ids) {
-        free(pool);
-        return NULL;
-    }
     return pool;
 }
 
@@ -96,22 +137,24 @@ void golem_pool_run(golem_pool *pool, void (*work)(void *, int), void *context) 
     unsigned finished = atomic_load(&pool->done.value);
     pool->work = work;
     pool->context = context;
+    note_cpu(pool, 0);
     if (pool->threads > 1) {
         atomic_store(&pool->working, pool->threads - 1);
         gate_open(&pool->start);
     }
     work(context, 0);
-    if (pool->threads > 1) gate_wait(&pool->done, finished, pool->spin);
+    if (pool->threads > 1) gate_wait(pool, &pool->done, finished, 0);
 }
 
-void golem_pool_barrier(golem_pool *pool) {
+void golem_pool_barrier(golem_pool *pool, int worker) {
     if (pool->threads == 1) return;
+    note_cpu(pool, worker);
     unsigned seen = atomic_load_explicit(&pool->met.value, memory_order_relaxed);
     if (atomic_fetch_add(&pool->arrived, 1) + 1 == pool->threads) {
         atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
         gate_open(&pool->met);
     } else {
-        gate_wait(&pool->met, seen, pool->spin);
+        gate_wait(pool, &pool->met, seen, worker);
     }
 }
 
@@ -127,5 +170,6 @@ void golem_pool_free(golem_pool *pool) {
         for (int i = 1; i < pool->threads; i++) pthread_join(pool->ids[i], NULL);
     }
     free(pool->ids);
+    free(pool->cpu);
     free(pool);
 }

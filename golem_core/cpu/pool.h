@@ -15,7 +15,7 @@ golem_pool *golem_pool_new(int threads, int spin);
 void golem_pool_run(golem_pool *pool, void (*work)(void *context, int worker), void *context);
 
 /* Returns when every worker of the running function has called it as often as this one. */
-void golem_pool_barrier(golem_pool *pool);
+void golem_pool_barrier(golem_pool *pool, int worker);
 
 int golem_pool_threads(const golem_pool *pool);
 

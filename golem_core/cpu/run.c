@@ -55,7 +55,7 @@ static void run_worker(void *context, int worker) {
         if (record->flags & GOLEM_BARRIER && !(replicated && record->flags & GOLEM_UNLESS_REPLICA)) {
             if (worker == 0 && pass->cancel && atomic_load(pass->cancel))
                 atomic_store(&all->stopped_at, i);
-            golem_pool_barrier(pass->pool);
+            golem_pool_barrier(pass->pool, worker);
             if (pass->cancel && atomic_load(&all->stopped_at) == i) return;
         }
         w.next = pass->next + (int64_t)i * 16;
