@@ -108,9 +108,14 @@ class GGUF:
     def changed(self) -> bool:
         """Whether any part on disk is no longer the file that was opened, by size, inode or mtime.
 
-        From then on the map may be cut short, and touching it may kill the process.
+        From then on the map may be cut short, and what is missing reads as zeros.
         """
         return any(part.file.changed() for part in self._parts)
+
+    @property
+    def lost(self) -> bool:
+        """Whether something was read that is no longer in the file: it read as zeros."""
+        return any(part.file.lost for part in self._parts)
 
     def close(self) -> None:
         """Forget tensors and metadata; the map goes when the last array over it does."""

@@ -1,17 +1,17 @@
 """A model file in memory: opened, measured, mapped, and watched for changes on disk.
 
-The readers of this package decode views of the map when asked; a file that another process cuts
-short would then kill this one, so whoever keeps a file open asks `changed` before each use.
+The readers of this package decode views of the map when asked. What another process has cut off
+by then reads as zeros instead of ending this process; whoever keeps a file open asks `changed`
+before a use, and `lost` after it.
 """
 
-import contextlib
-import mmap
 import os
 import stat
 from pathlib import Path
 
 import numpy as np
 
+from golem_core.formats._guard import GuardedMap
 from golem_core.formats.errors import FormatError
 
 
@@ -24,7 +24,7 @@ class MappedFile:
 
     def __init__(self, path: str | os.PathLike[str], *, mapped: bool = True):
         self.path = Path(path)
-        self._map: mmap.mmap | None = None
+        self._map: GuardedMap | None = None
         try:
             # Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -39,14 +39,16 @@ class MappedFile:
                 raise FormatError(f"{self.path}: is empty")
             self._identity = _identity(status)
             self.bytes = self._contents(descriptor, status.st_size, mapped)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: it became shorter than it was
+            if isinstance(error, FormatError):
+                raise
             raise FormatError(f"{self.path}: cannot be read: {_why(error)}") from None
         finally:
             os.close(descriptor)
 
     def _contents(self, descriptor: int, size: int, mapped: bool) -> np.ndarray:
         if mapped:
-            self._map = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+            self._map = GuardedMap(descriptor, size)
             return np.frombuffer(self._map, np.uint8)
         contents = np.empty(size, np.uint8)
         with open(descriptor, "rb", closefd=False) as file:
@@ -62,13 +64,15 @@ class MappedFile:
         except OSError:
             return True
 
+    @property
+    def lost(self) -> bool:
+        """Whether a part of the map was read that the file no longer has; it read as zeros."""
+        return self._map is not None and self._map.lost
+
     def close(self) -> None:
         """Let go of the map; it stays until the last view of it is gone."""
         self.bytes = np.empty(0, np.uint8)
-        if self._map is not None:
-            with contextlib.suppress(BufferError):  # a view is left, and unmaps when it goes
-                self._map.close()
-            self._map = None
+        self._map = None
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:

@@ -112,6 +112,11 @@ class Safetensors:
         """Whether a file on disk is no longer the one opened, by size, inode or mtime."""
         return any(file.changed() for file in self._files)
 
+    @property
+    def lost(self) -> bool:
+        """Whether something was read that is no longer in a file: it read as zeros."""
+        return any(file.lost for file in self._files)
+
     def close(self) -> None:
         """Forget the tensors; a map goes when the last array over it does."""
         self.tensors = {}

@@ -184,6 +184,9 @@ def open_decoder(
         tokenizer = _tokenizer(decoder)
         template, source = _template(decoder, tokenizer, builtin_template)
         made = _executor(executor, program, parallel, slot, width, threads, progress)
+        if file.changed() or file.lost:
+            made.close()
+            raise ModelError(f"{path}: changed on disk while it was loaded; try again")
     except (ProgramError, StateError) as error:
         file.close()
         raise ModelError(f"{path}: {error}") from error

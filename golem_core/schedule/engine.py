@@ -341,14 +341,16 @@ class Engine:
         if not self.model.file.changed():
             self._looked = now
             return True
-        with self._door:
-            self._fail(
-                self._active,
-                ModelChanged,
-                f"{self.model.path} changed on disk while it was being served: restart the "
-                "server; replace a model file by renaming a new one over it",
-            )
+        self._model_changed(self._active)
         return False
+
+    def _model_changed(self, answers: Sequence[Answer]) -> None:
+        text = (
+            f"{self.model.path} changed on disk while it was being served: restart the server; "
+            "replace a model file by renaming a new one over it"
+        )
+        with self._door:
+            self._fail(answers, ModelChanged, text)
 
     def _pass(self) -> None:
         """One pass: the model, the draws, the texts."""
@@ -364,6 +366,9 @@ class Engine:
             text = f"the pass failed: {type(error).__name__}: {error}"
             with self._door:
                 self._fail([run.answer for run in batch.runs], PassFailed, text, error)
+            return
+        if self.model.file.lost:  # the pass read zeros where the file had weights
+            self._model_changed([run.answer for run in batch.runs])
             return
         now = self._clock()
         for run in batch.runs:

@@ -186,7 +186,7 @@ class FakeModel:
         self.sampling = {}
         self.executor = FakeExecutor(slots, context)
         self.file = SimpleNamespace(
-            metadata={"tokenizer.ggml.model": "gpt2"}, changed=lambda: False
+            metadata={"tokenizer.ggml.model": "gpt2"}, changed=lambda: False, lost=False
         )
         self.closed = False
 

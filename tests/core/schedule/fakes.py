@@ -74,6 +74,7 @@ class FakeTemplate:
 class FakeFile:
     def __init__(self):
         self.is_changed = False
+        self.lost = False
         self.looks = 0
 
     def changed(self):

@@ -96,6 +96,22 @@ def test_a_model_file_that_changes_fails_the_requests_by_name():
     assert len(model.executor.seen) == 1
 
 
+def test_a_pass_that_read_what_the_file_no_longer_has_fails():
+    clock = FakeClock()  # stands still: the file itself is not looked at again
+    model = FakeModel()
+    model.executor.script = lambda history: ord("z")
+    gate = Gate(model.executor)
+    with Engine(model, clock=clock) as engine:
+        running = engine.submit(ask("a", max_tokens=20))
+        gate.step()
+        gate.wait_for_pass()
+        model.file.lost = True
+        gate.open()
+        with pytest.raises(ModelChanged, match="changed on disk"):
+            running.wait(WAIT)
+        assert running.result.drawn_tokens == 1
+
+
 def test_the_file_is_looked_at_ten_times_a_second_at_most():
     clock = FakeClock()
     model = FakeModel()
