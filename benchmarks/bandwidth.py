@@ -61,12 +61,15 @@ class PlainRead:
             threads,
         )
         self.rates: list[float] = []
+        self.sum = 0
 
     def read(self) -> float:
-        """Reads everything once. -> seconds."""
-        seconds = self._function(*self._arguments, ctypes.byref(ctypes.c_uint64()))
+        """Reads everything once. -> seconds. ``sum`` is then the exclusive or of all words."""
+        total = ctypes.c_uint64()
+        seconds = self._function(*self._arguments, ctypes.byref(total))
         if seconds < 0:
             raise OSError("a thread could not be started")
+        self.sum = total.value
         self.rates.append(self.bytes / seconds / 1e9)
         return seconds
 

@@ -1,0 +1,86 @@
+"""The measures themselves: a wrong divergence or ratio would make every published figure wrong."""
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.bandwidth import PlainRead
+from benchmarks.compare import bench_flags, table
+from ref.requantise import recipe
+from ref.truth import against_recorded, compare, recorded_of
+
+
+def test_divergence_of_two_outcomes_is_the_formula():
+    """Logits (0, x) are a coin with p = sigmoid(x); KL of two coins is known."""
+    p, q = 0.8, 0.3
+    truth = np.array([[0.0, np.log(p / (1 - p))]], np.float32)
+    other = np.array([[5.0, 5.0 + np.log(q / (1 - q))]], np.float32)  # a shift changes nothing
+    got = compare(truth, other)
+    expected = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+    assert got.mean_kl == pytest.approx(expected, rel=1e-5)
+    assert (got.top1, got.positions) == (0.0, 1)
+
+
+def test_figures_cover_every_position():
+    """70 positions, more than are compared at a time, 7 of them changed by one large step."""
+    rng = np.random.default_rng(3)
+    truth = rng.normal(0, 3, (70, 40)).astype(np.float32)
+    other = truth.copy()
+    other[::10, :] = -other[::10, :]
+    got = compare(truth, other)
+    assert got.positions == 70
+    assert got.top1 == pytest.approx(63 / 70)
+    assert got.p99_kl > got.mean_kl > 0
+    assert compare(truth, truth).mean_kl == pytest.approx(0, abs=1e-12)
+
+
+def test_shapes_that_differ_are_refused():
+    with pytest.raises(ValueError, match=r"\(3, 4\).*\(3, 5\)"):
+        compare(np.zeros((3, 4), np.float32), np.zeros((3, 5), np.float32))
+
+
+def test_recorded_distribution_is_found_by_its_ids(tmp_path):
+    """A truth.json entry is the one whose ids are the text's; its best tokens are log-softmax."""
+    entry = {"ids": [4, 5], "top": [[[1, -0.5]], [[0, -1.0]]]}
+    path = tmp_path / "truth.json"
+    path.write_text(json.dumps({"models": {"a": {"ids": [4]}, "b": entry}}))
+    assert recorded_of(path, np.array([4, 5])) == entry
+    assert recorded_of(path, np.array([9])) == {}
+    logits = np.log(np.array([[1 - np.exp(-0.5), np.exp(-0.5)], [np.exp(-1), 1 - np.exp(-1)]]))
+    assert against_recorded(logits.astype(np.float32), entry["top"]) < 1e-6
+
+
+def test_coarse_types_take_the_last_third_of_the_blocks():
+    kind, *flags = recipe("TQ2_0", 6)
+    assert kind == "Q8_0"
+    assert flags == ["--pure", "--tensor-type", r"blk\.(4|5)\.ffn_down=tq2_0"]
+    assert recipe("Q4_K", 6) == ("Q4_K_S", "--pure")
+
+
+def test_bench_runs_are_grouped_by_depth():
+    runs = list(bench_flags(["pp512", "tg64", "tg32@4096"]))
+    assert runs == [
+        ["-p", "512", "-n", "64"],
+        ["-p", "0", "-n", "32", "-d", "4096"],
+    ]
+    with pytest.raises(SystemExit, match="'fast' is no test"):
+        list(bench_flags(["fast"]))
+
+
+def test_ratio_is_to_the_better_peer():
+    samples = {"pp512": {"golem": [30.0, 10.0, 20.0], "a": [5.0], "b": [8.0]}}
+    last = table("t", samples, ["golem", "a", "b"]).splitlines()[-1]
+    assert last == "| pp512 | 20.0 | 5.0 | 8.0 | 2.50 |"
+
+
+def test_plain_read_reads_every_byte_once():
+    """The sum of what is read is the exclusive or of the memory, whatever the threads."""
+    memory = np.random.default_rng(5).integers(0, 1 << 63, 8 * 1001, np.uint64)
+    offset = -memory.ctypes.data % 64 // 8
+    whole = memory[offset : offset + (len(memory) - offset) // 8 * 8]
+    for threads in (1, 2, 3):
+        reader = PlainRead([memory], threads)
+        assert reader.bytes == whole.nbytes
+        assert reader.read() > 0
+        assert reader.sum == np.bitwise_xor.reduce(whole)
