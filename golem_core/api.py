@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from golem_core.sample import SamplerParams
 from golem_core.schedule import Engine, Job, Request, Result
 from golem_core.schedule import Step as EngineStep
+from golem_core.text.rendered import encode_rendered
 
 SETTINGS = tuple(f.name for f in fields(SamplerParams))
 
@@ -185,11 +186,7 @@ class Session:
         text = self.model.template.render(
             list(messages), tools=tools, add_generation_prompt=True, **arguments
         )
-        tokenizer = self.model.tokenizer
-        if tokenizer.add_bos and tokenizer.bos is not None:
-            # Many templates write the begin token, which the tokenizer adds.
-            text = text.removeprefix(tokenizer.text(tokenizer.bos))
-        return self.generate(text, **generate)
+        return self.generate(encode_rendered(self.model.tokenizer, text), **generate)
 
     def embed(self, texts: str | Sequence[str]) -> Any:
         """Vectors of texts, where the model gives some. Raises CannotEmbed."""

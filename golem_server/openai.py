@@ -7,6 +7,7 @@ from typing import Any
 import falcon
 
 from golem_core.schedule import Result
+from golem_core.text.rendered import encode_rendered
 from golem_server import chat, sse
 from golem_server.access_log import NOTE
 from golem_server.answer import new_id, usage
@@ -122,7 +123,7 @@ class ChatCompletions(_Resource):
         with engine.entering():
             prompt = chat.render(engine.model.template, request)
             req.env[NOTE].prompts.append(prompt.text)
-            tokens = chat.encode_prompt(engine.model.tokenizer, prompt.text)
+            tokens = encode_rendered(engine.model.tokenizer, prompt.text)
             answer = submit(req, engine, request, body, [tokens])
         header = _Header(self.service, request)
         if request.stream:
