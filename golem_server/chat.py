@@ -25,6 +25,7 @@ MEDIA = {
     "input_video": "video",
     "video_url": "video",
 }
+OWN_ARGUMENTS = ("self", "messages", "tools", "add_generation_prompt")
 REASONING_FORMATS = ("none", "auto", "deepseek", "deepseek-legacy")
 
 
@@ -108,12 +109,19 @@ def template_arguments(request: ChatRequest) -> dict[str, Any]:
     """What the request hands to the template; thinking is off unless it could be served.
 
     Raises:
-        Refusal: for a wrong type, or for thinking, which has no way into the answer yet.
+        Refusal: for a wrong type, an argument that is not the client's to give, or for thinking,
+            which has no way into the answer yet.
     """
     chosen = request.reasoning_format
     if chosen is not None and chosen not in REASONING_FORMATS:
         raise Refusal(f"Unknown reasoning format: {chosen}")
     arguments = dict(request.chat_template_kwargs or {})
+    for name in OWN_ARGUMENTS:
+        if name in arguments:
+            raise Refusal(
+                f'"chat_template_kwargs" cannot hold "{name}": the server gives that to the '
+                "template itself, from the request's own fields"
+            )
     thinking = arguments.setdefault("enable_thinking", False)
     if not isinstance(thinking, bool):
         raise Refusal(
@@ -149,13 +157,3 @@ def render(template: Any, request: ChatRequest) -> Prompt:
         **arguments,
     )
     return Prompt(text + beginning, beginning)
-
-
-def encode_prompt(tokenizer: Any, text: str) -> list[int]:
-    """The ids of a rendered prompt.
-
-    A template that writes the begin token does not get a second one from the tokenizer.
-    """
-    if tokenizer.add_bos and tokenizer.bos is not None:
-        text = text.removeprefix(tokenizer.text(tokenizer.bos))
-    return tokenizer.encode(text, add_special=True, parse_special=True)

@@ -134,6 +134,19 @@ CASES = [
     (chat_body("a", grammar="root ::= x"), '"grammar" is not implemented by this server yet'),
     (chat_body("a", logprobs=True), '"logprobs" is not implemented by this server yet'),
     (chat_body("a", prediction={"type": "content"}), '"prediction" is not implemented'),
+    *(
+        (
+            chat_body("a", chat_template_kwargs={name: value}),
+            f'"chat_template_kwargs" cannot hold "{name}": the server gives that to the template '
+            "itself, from the request's own fields",
+        )
+        for name, value in {
+            "messages": [],
+            "tools": [],
+            "self": 1,
+            "add_generation_prompt": True,
+        }.items()
+    ),
     (
         chat_body("a", chat_template_kwargs={"enable_thinking": "yes"}),
         'invalid type for "enable_thinking" (expected boolean, got string)',
