@@ -78,7 +78,7 @@ cdef extern from "record.h" nogil:
     ctypedef struct golem_segment:
         golem_matrix a, b
         int32_t width "in"
-        int32_t out, groups, chunk, first_unit, gate, finishes
+        int32_t out, groups, chunk, gate, finishes
         golem_finish finish[4]
         golem_operand store
         int32_t quantised
@@ -98,7 +98,7 @@ cdef extern from "record.h" nogil:
         golem_operand ins "in"[6]
         golem_operand out[3]
         const golem_segment *segment
-        int32_t segments, units
+        int32_t segments
         const void *data[3]
         golem_ring ring
         float f[6]
@@ -481,8 +481,8 @@ cdef class Code:
             t.type = golem_type_index(type_id)
             self.tables_used += 1
 
-    def add_segment(self, int number, a, b, int width, int out, int chunk, int first_unit,
-                    int gate, list finishes, store, int quantised):
+    def add_segment(self, int number, a, b, int width, int out, int chunk, int gate,
+                    list finishes, store, int quantised):
         """One product of a record; its segments come one after the other."""
         cdef golem_segment *s = &self.segments[self.segments_used]
         cdef golem_record *r = &self.records[number]
@@ -497,7 +497,6 @@ cdef class Code:
         s.out = out
         s.groups = (out + 15) // 16
         s.chunk = chunk
-        s.first_unit = first_unit
         s.gate = gate
         s.quantised = quantised
         self.operand(&s.store, store)
@@ -508,7 +507,6 @@ cdef class Code:
             s.finish[i].a = low
             s.finish[i].b = high
             self.operand(&s.finish[i].operand, operand)
-        r.units = first_unit + (s.groups + chunk - 1) // chunk
 
     def set_cancel(self, const int[::1] flag):
         """Passes stop at their next barrier once the flag is set. The caller keeps it alive."""

@@ -222,7 +222,6 @@ class CompiledPlan:
             segment.weight.width,
             segment.weight.out,
             segment.chunk,
-            segment.first_unit,
             0 if segment.gate is None else UNARY_KINDS[segment.gate],
             finishes,
             store,

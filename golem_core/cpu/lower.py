@@ -147,15 +147,12 @@ class Lowering(RowLowering):
         """
         groups = sum(s.groups for s in record.segments)
         parts = 4 if record.kind == "experts" else 4 * self.threads
-        first = 0
         for s in record.segments:
             size = self.group_bytes(s.weight) + (self.group_bytes(s.pair) if s.pair else 0)
             s.chunk = max(1, min(groups // parts, CHUNK_BYTES // size, s.groups))
             if s.quantised is not None:
                 s.chunk = min(-(-s.chunk // 2) * 2, STAGED)  # whole blocks of 32 activations
                 record.stage = max(record.stage, COLUMNS * s.chunk * 16 * 4)
-            s.first_unit = first
-            first += -(-s.groups // s.chunk)
 
     def linear_by_expert(self, node: Node):
         x, experts = node.inputs

@@ -85,7 +85,6 @@ typedef struct {
     int32_t in, out;
     int32_t groups;            /* of 16 rows */
     int32_t chunk;             /* groups a unit takes */
-    int32_t first_unit;        /* units of the segments before */
     int32_t gate;              /* GOLEM_SILU .. of a pair */
     int32_t finishes;
     golem_finish finish[GOLEM_FINISHES];
@@ -113,7 +112,7 @@ typedef struct golem_record {
     int32_t spans, width;      /* units a row; elements a unit */
     golem_operand in[6], out[3];
     const golem_segment *segment;
-    int32_t segments, units;   /* units of all segments */
+    int32_t segments;
     const void *data[3];       /* tables, constants */
     golem_ring ring;
     float f[6];

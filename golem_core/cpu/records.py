@@ -62,7 +62,6 @@ class SegmentCode:
     store: Operand | None
     quantised: Buffer | None = None
     chunk: int = 1
-    first_unit: int = 0
 
     @property
     def groups(self) -> int:

@@ -39,7 +39,7 @@ static void run_experts(const golem_record *r, golem_worker *w) {
 
     char *scratch = w->scratch;
     w->scratch = gathered + r->i[4];
-    int chunks = r->units, seen = 0, next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
+    int chunks = (s->groups + s->chunk - 1) / s->chunk, seen = 0, next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
     for (int e = 0; e < experts; e++) {
         if (start[e + 1] == start[e]) continue;
         for (; next < (seen + 1) * chunks; next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed)) {

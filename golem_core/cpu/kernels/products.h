@@ -10,6 +10,7 @@
 #include "units.h"
 
 enum { COLUMNS = 64 };      /* columns a kernel call takes at most */
+enum { MANY = 32, FINE = 4 };   /* columns from which a unit is but a few groups */
 enum { PAIRED = 4 };        /* columns from which two groups at once are sooner done */
 
 static inline vf scaled(const golem_matrix *m, vf x, int row, int count) {
@@ -136,6 +137,16 @@ static inline golem_act act_of(const golem_record *r, const golem_worker *w, int
                        .q = (const golem_q8 *)base_of(&r->in[1], w), .n = n};
 }
 
+/* Groups a unit takes. With many columns a few groups are work enough, and share out more evenly. */
+static inline int chunk_of(const golem_segment *s, int columns) {
+    return columns >= MANY && s->chunk > FINE ? FINE : s->chunk;
+}
+
+static inline int chunks_of(const golem_segment *s, int columns) {
+    int chunk = chunk_of(s, columns);
+    return (s->groups + chunk - 1) / chunk;
+}
+
 /* in: x (rows, in) f32, the same as (in / 32, rows · planes) golem_q8; segments read one or the
  * other. i: planes, 1 or 2 */
 static void run_linear(const golem_record *r, golem_worker *w) {
@@ -143,12 +154,13 @@ static void run_linear(const golem_record *r, golem_worker *w) {
     golem_act act = act_of(r, w, r->i[0] * columns);
     if (columns == 0) return;
     for (;;) {
-        int unit = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
-        if (unit >= r->units) return;
-        const golem_segment *s = r->segment + r->segments - 1;
-        while (s->first_unit > unit) s--;
-        int from = (unit - s->first_unit) * s->chunk;
-        int to = from + s->chunk < s->groups ? from + s->chunk : s->groups;
+        int unit = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed), i = 0;
+        for (; i < r->segments; unit -= chunks_of(&r->segment[i++], columns))
+            if (unit < chunks_of(&r->segment[i], columns)) break;
+        if (i == r->segments) return;
+        const golem_segment *s = &r->segment[i];
+        int chunk = chunk_of(s, columns), from = unit * chunk;
+        int to = from + chunk < s->groups ? from + chunk : s->groups;
         int planes = golem_types[s->a.type].act == GOLEM_ACT_Q8 ? r->i[0] : 1;
         multiply(s, w, &act, planes, columns, from, to, 0, NULL, columns);
     }
