@@ -1,6 +1,6 @@
 """What ``golem-server`` can be told, and where it looks for it."""
 
-# ruff: noqa: RUF009 - setting() makes a dataclass field, it is no shared default
+
 
 import os
 from collections.abc import Mapping, Sequence
@@ -66,6 +66,12 @@ class ServerSettings:
         0, "most tokens of one pass; 0 = the best measured for this processor", low=0, high=4096
     )
     no_mmap: bool = setting(False, "read the model into memory instead of mapping its file")
+    mlock: bool = setting(
+        False, "keep weights and conversations in memory, never swapped out (see ulimit -l)"
+    )
+    builtin_template: bool = setting(
+        False, "render conversations by the architecture's own template, not by the file's"
+    )
     rope_scaling: str = setting(
         "", "how to stretch the context", choices=("", "none", "linear", "yarn")
     )

@@ -28,11 +28,13 @@ class Phase(Enum):
     FAILED = "failed"
 
 
-# Opens the chat model of ``-model``: (settings, progress) -> Model.
-Opener = Callable[[ServerSettings, Callable[[float], None]], Model]
+# Opens the chat model of ``-model``: (settings, plugins, progress) -> Model.
+Opener = Callable[[ServerSettings, Plugins, Callable[[float], None]], Model]
 
 
-def open_chat_model(server: ServerSettings, progress: Callable[[float], None]) -> Model:
+def open_chat_model(
+    server: ServerSettings, plugins: Plugins, progress: Callable[[float], None]
+) -> Model:
     """The model that the server's settings name.
 
     Raises:
@@ -47,10 +49,13 @@ def open_chat_model(server: ServerSettings, progress: Callable[[float], None]) -
         pass_width=server.pass_width or None,
         progress=progress,
         mapped=not server.no_mmap,
+        mlock=server.mlock,
+        builtin_template=server.builtin_template,
         rope_scaling=server.rope_scaling or None,
         rope_scale=server.rope_scale or None,
         rope_freq_base=server.rope_freq_base or None,
         rope_original_context=server.rope_original_context or None,
+        plugins=plugins,
     )
 
 
@@ -141,7 +146,7 @@ class Service:
 
     def _open_chat(self, began: float) -> Engine:
         server = self.server
-        model = self._opener(server, self._report)
+        model = self._opener(server, self.plugins, self._report)
         try:
             engine = Engine(
                 model, queue=server.queue, cache_ttl=server.cache_ttl, default_length=server.n

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +18,9 @@ from golem_core.model.decoder import LONGEST_CONTEXT, Decoder
 from golem_core.model.describe import file_type, name_of, refuse_other_kinds, sampling
 from golem_core.model.errors import ModelError
 from golem_core.model.memory import Estimate, estimate_program, memory_limit
+from golem_core.model.mlock import lock
 from golem_core.model.rope import KINDS
-from golem_core.plugins import UnknownArchitecture, load_plugins
+from golem_core.plugins import Plugins, UnknownArchitecture, load_plugins
 from golem_core.reference import ReferenceExecutor
 from golem_core.state import StateError
 from golem_core.state.declare import Ring
@@ -141,12 +142,13 @@ def open_decoder(
     executor: str = "cpu",
     progress: Callable[[float], None] | None = None,
     mapped: bool = True,
+    mlock: bool = False,
     builtin_template: bool = False,
     rope_scaling: str | None = None,
     rope_scale: float | None = None,
     rope_freq_base: float | None = None,
     rope_original_context: int | None = None,
-    architectures: Mapping[str, type[Decoder]] | None = None,
+    plugins: Plugins | None = None,
     limit: int | None = None,
 ) -> Model:
     """Opens a GGUF chat model.
@@ -158,10 +160,11 @@ def open_decoder(
         executor: "cpu", or "reference" for the slow one in numpy that defines every op.
         progress: called with 0 … 1 while weights are prepared.
         mapped: False reads the file into memory instead of mapping it.
+        mlock: forbid the system to swap weights and states out; a warning where it refuses.
         builtin_template: render with the architecture's own template, not the file's.
         rope_scaling, rope_scale, rope_freq_base, rope_original_context: stretch the context:
             "none", "linear" or "yarn"; by what factor; the base; the context it starts from.
-        architectures: model classes by architecture; None = those of the installed plugins.
+        plugins: where the model class is looked up; None = the installed plugins.
         limit: bytes the model may take; None = the machine's or the control group's.
 
     Raises:
@@ -174,7 +177,7 @@ def open_decoder(
     file = GGUF.open(path, mapped=mapped)
     try:
         scaling = _scaling(rope_scaling, rope_scale, rope_freq_base, rope_original_context)
-        decoder = _decoder(file, scaling, architectures)
+        decoder = _decoder(file, scaling, plugins)
         slot = slot_context(decoder, context, parallel)
         width = _pass_width(pass_width)
         program = _program(decoder, width, parallel)
@@ -187,6 +190,8 @@ def open_decoder(
         if file.changed() or file.lost:
             made.close()
             raise ModelError(f"{path}: changed on disk while it was loaded; try again")
+        if mlock:
+            lock(made, program)
     except (ProgramError, StateError) as error:
         file.close()
         raise ModelError(f"{path}: {error}") from error
@@ -217,12 +222,12 @@ def estimate(
     context: int = 4096,
     parallel: int = 1,
     pass_width: int | None = None,
-    architectures: Mapping[str, type[Decoder]] | None = None,
+    plugins: Plugins | None = None,
 ) -> Estimate:
     """Bytes that ``open_decoder`` with the same arguments would take; loads nothing."""
     width = _pass_width(pass_width)
     with GGUF.open(path) as file:
-        decoder = _decoder(file, {}, architectures)
+        decoder = _decoder(file, {}, plugins)
         slot = slot_context(decoder, context, parallel)
         program = _program(decoder, width, parallel)
         return estimate_program(program, slots=parallel, context=slot, pass_width=width)
@@ -269,18 +274,10 @@ def _scaling(kind, factor, base, original) -> dict[str, Any]:
     return {"kind": kind, "factor": factor, "base": base, "original": original}
 
 
-def _decoder(file: GGUF, scaling: dict[str, Any], architectures) -> Decoder:
+def _decoder(file: GGUF, scaling: dict[str, Any], plugins: Plugins | None) -> Decoder:
     refuse_other_kinds(file)
     try:
-        if architectures is None:
-            found = load_plugins().architecture(file.architecture)
-        elif file.architecture in architectures:
-            found = architectures[file.architecture]
-        else:
-            raise UnknownArchitecture(
-                f'nobody serves the architecture "{file.architecture}"; '
-                f"installed: {', '.join(sorted(architectures))}"
-            )
+        found = (load_plugins() if plugins is None else plugins).architecture(file.architecture)
         return found(file, scaling=scaling)
     except (UnknownArchitecture, WeightError) as error:
         raise ModelError(f"{file.path}: {error}") from error

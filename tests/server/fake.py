@@ -194,7 +194,7 @@ class FakeModel:
         self.closed = True
 
 
-def open_fake(server, progress) -> FakeModel:
+def open_fake(server, plugins, progress) -> FakeModel:
     """Opens a model, once ``go`` is written to the pipe FAKE_PIPE where there is one.
 
     What is written to the pipe FAKE_RELEASE later opens the gate.

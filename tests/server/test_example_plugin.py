@@ -89,9 +89,7 @@ def test_its_architecture_is_opened_and_draws(plugins, tmp_path):
             if "ffn_norm" not in name
         ]
         write_gguf(target, header, tensors)
-    architectures = plugins.architectures()
-    opening = {"context": 128, "executor": "reference", "architectures": architectures}
-    with golem_core.open(target, **opening) as session:
+    with golem_core.open(target, context=128, executor="reference", plugins=plugins) as session:
         assert session.model.architecture == "parallel-llama"
         assert session.model.template_source == "builtin"
         whole = session.chat([{"role": "user", "content": "a"}], temperature=0, max_tokens=5)

@@ -1,0 +1,47 @@
+"""What a service opens its chat model with."""
+
+import pytest
+
+import golem_core.plugins
+from golem_core.plugins import load_plugins
+from golem_server import config, service
+from golem_server.service import Service
+from tests.plugins import tiny
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tiny.write(tmp_path_factory.mktemp("model") / "tiny.gguf", "llama")
+
+
+def settings(path, *flags):
+    given = ["-model", str(path), "-context", "128", *flags]
+    return config.load(given, load_plugins(), {}).settings
+
+
+@pytest.mark.parametrize(
+    ("flags", "given"),
+    [
+        ([], {"mapped": True, "mlock": False, "builtin_template": False, "rope_scale": None}),
+        (["-no-mmap"], {"mapped": False}),
+        (["-mlock"], {"mlock": True}),
+        (["-builtin-template"], {"builtin_template": True}),
+        (["-rope-scaling", "yarn", "-rope-scale", "2"], {"rope_scaling": "yarn", "rope_scale": 2}),
+        (["-threads", "1", "-pass-width", "32"], {"threads": 1, "pass_width": 32}),
+    ],
+)
+def test_flags_become_what_the_model_is_opened_with(monkeypatch, flags, given):
+    seen = {}
+    monkeypatch.setattr(service, "open_decoder", lambda path, **rest: seen.update(rest))
+    chosen = settings("m.gguf", *flags)
+    service.open_chat_model(chosen["server"], load_plugins(), lambda part: None)
+    assert {name: seen[name] for name in given} == given
+
+
+def test_the_plugins_are_loaded_once(monkeypatch, path):
+    plugins, chosen = load_plugins(), settings(path, "-threads", "1")
+    monkeypatch.setattr(golem_core.plugins, "installed", lambda: pytest.fail("loaded again"))
+    served = Service(chosen, plugins)
+    served.load()
+    assert served.engine.model.architecture == "llama"
+    served.close()
