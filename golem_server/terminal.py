@@ -4,8 +4,6 @@ The conversation is rendered whole for every turn; what the slot still holds of 
 again. Everything but the answers goes to stderr.
 """
 
-# ruff: noqa: RUF009 - setting() makes a dataclass field, it is no shared default
-
 import os
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """One table drives flags, environment, TOML, help and validation."""
 
-# ruff: noqa: RUF009 - setting() makes a dataclass field, it is no shared default
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

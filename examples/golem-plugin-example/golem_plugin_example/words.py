@@ -1,7 +1,5 @@
 """A capability: the words of a file, found by how they begin."""
 
-# ruff: noqa: RUF009 - setting() makes a dataclass field, it is no shared default
-
 import bisect
 import json
 from dataclasses import dataclass
