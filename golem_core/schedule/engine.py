@@ -176,10 +176,11 @@ class Engine:
         with self._door:
             if not self._serving:
                 raise EngineClosed("the engine is not running: it is closing or was never started")
+            # Slots are given out between passes: as many as are free wait for that alone.
             idle = sum(slot.free for slot in self._slots)
             if len(self._waiting) >= self._bound + idle:
                 self.stats.refused += 1
-                raise QueueFull(len(self._waiting), self._bound)
+                raise QueueFull(self._bound)
             self.stats.submitted += 1
             job = Job(request, self.stats.submitted, self._cancel)
             stream = self.model.tokenizer.stream()

@@ -8,12 +8,11 @@ class ScheduleError(Exception):
 class QueueFull(ScheduleError):
     """As many requests wait as may; nothing was kept of this one."""
 
-    def __init__(self, waiting: int, bound: int):
-        self.waiting = waiting
+    def __init__(self, bound: int):
         self.bound = bound
         super().__init__(
-            f"{waiting} requests wait already and the queue holds {bound}: try again later, or "
-            "start the server with a larger -queue"
+            f"every slot is taken and the queue of {bound} is full: try again later, or start the "
+            "server with a larger -queue"
         )
 
 

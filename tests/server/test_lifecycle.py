@@ -95,7 +95,7 @@ def test_a_full_queue_is_a_503_that_says_when_to_come_back(served):
         error = json.loads(body)["error"]
         assert error["type"] == "unavailable_error"
         assert error["message"] == (
-            "2 requests wait already and the queue holds 2: try again later, or start the server "
+            "every slot is taken and the queue of 2 is full: try again later, or start the server "
             "with a larger -queue"
         )
     served.allow(None)

@@ -317,7 +317,7 @@ def test_a_full_queue_refuses_and_a_free_slot_is_no_queue():
         jobs = [engine.submit(ask("a", max_tokens=2))]
         gate.wait_for_pass()
         jobs += [engine.submit(ask(text, max_tokens=2)) for text in "bc"]
-        with pytest.raises(QueueFull, match="-queue"):
+        with pytest.raises(QueueFull, match="the queue of 1 is full"):
             engine.submit(ask("d"))
         assert (engine.stats.waiting, engine.busy) == (2, 3)
         gate.open()
