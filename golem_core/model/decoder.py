@@ -24,6 +24,7 @@ from golem_core.model.hyper import MAX_BLOCKS, Hyper
 from golem_core.model.rope import RopeScaling
 from golem_core.model.tensors import Tensors
 from golem_core.state.declare import Ring
+from golem_core.text.calls import CallFormat
 
 LONGEST_CONTEXT = (1 << 31) - 1
 
@@ -31,13 +32,14 @@ LONGEST_CONTEXT = (1 << 31) - 1
 class Decoder:
     """One file of one architecture, before it is executed.
 
-    Class attributes a plugin sets: ``pairing``, ``template``, ``reasoning``; per-block numbers are
-    tuples with one entry a block. Raises ModelError for a header that does not fit.
+    Class attributes a plugin sets: ``pairing``, ``template``, ``reasoning``, ``call``; per-block
+    numbers are tuples with one entry a block. Raises ModelError for a header that does not fit.
     """
 
     pairing: ClassVar[str] = "halves"  # how rotary pairs lie in a head: "halves" or "adjacent"
     template: ClassVar[str] = ""  # Jinja source for files that carry no chat template
     reasoning: ClassVar[tuple[str, str] | None] = None  # texts that open and close a thought
+    call: ClassVar[CallFormat | None] = None  # how it writes tool calls
     quantum: ClassVar[int] = 1  # a prompt that takes several passes is cut at multiples of it
 
     def __init__(self, file: GGUF, *, scaling: dict[str, Any] | None = None):

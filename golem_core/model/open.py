@@ -24,6 +24,7 @@ from golem_core.plugins import Plugins, UnknownArchitecture, load_plugins
 from golem_core.reference import ReferenceExecutor
 from golem_core.state import StateError
 from golem_core.state.declare import Ring
+from golem_core.text.calls import CallFormat
 from golem_core.text.template import ChatTemplate, TemplateError
 from golem_core.text.tokenizer import Tokenizer, TokenizerError, load_tokenizer
 
@@ -40,7 +41,8 @@ class Model:
 
     context: positions of one slot. ring, window: places a sliding ring keeps and positions its
     attention looks back; 0 when all attention is full. quantum: see Decoder. suppress: ids never
-    drawn. reasoning: the texts around a thought, or None. seconds: what loading took.
+    drawn. reasoning: the texts around a thought, or None. call: the notation of tool calls, or
+    None. seconds: what loading took.
     """
 
     path: Path
@@ -97,6 +99,10 @@ class Model:
     @property
     def reasoning(self) -> tuple[str, str] | None:
         return self.decoder.reasoning
+
+    @property
+    def call(self) -> CallFormat | None:
+        return self.decoder.call
 
     @property
     def window(self) -> int:

@@ -37,6 +37,7 @@ from golem_core.schedule.errors import (
 )
 from golem_core.schedule.request import Job, Progress, Request, Result, State, Step
 from golem_core.schedule.slots import SlotState
+from golem_core.schedule.thought import Thinking
 
 __all__ = [
     "ContextExceeded",
@@ -55,4 +56,5 @@ __all__ = [
     "State",
     "Stats",
     "Step",
+    "Thinking",
 ]

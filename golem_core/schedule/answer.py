@@ -5,6 +5,7 @@ Nothing here knows of other conversations or of threads.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from golem_core.sample import Probs, Sampler
 from golem_core.schedule.request import Job, Progress, Result, State, Step
 from golem_core.schedule.slots import Slot
 from golem_core.schedule.stops import StopFilter
+from golem_core.schedule.thought import Thought
 
 
 class Answer:
@@ -47,10 +49,15 @@ class Answer:
         self._cached = 0
         self._at = 0  # prompt positions in the cache
         self.tokens: list[int] = []  # drawn
+        self.forced: deque[int] = deque()  # what must be drawn next, whatever the model scores
         self._texts: list[str] = []
         self._stop_type = "none"
         self._stopping_word = ""
         self._truncated = False
+        thinking = job.request.thinking
+        self._thought = None if thinking is None else Thought(thinking)
+        if self._thought is not None:
+            self.forced += self._thought.overdue()
 
     def enter(self, slot: Slot, now: float) -> None:
         """Takes a slot and keeps what it holds of the prompt."""
@@ -117,6 +124,8 @@ class Answer:
             self._stop_type, self._truncated = "limit", True
         elif 0 <= self._limit <= len(self.tokens):
             self._stop_type = "limit"
+        if self._thought is not None and not ends:
+            self._think(fresh, whole)
         over = self._stop_type != "none"
         if over and not word:
             shown += self._stops.flush()
@@ -125,6 +134,12 @@ class Answer:
         if self._handed is None:
             self._handed = now
         return Step(token, shown, len(self.tokens), whole, probs, over)
+
+    def _think(self, fresh: str, whole: bool) -> None:
+        """Follows the thought; one that is too long is closed, but not inside a character."""
+        self._thought.push(fresh)
+        if whole and not self.forced:
+            self.forced += self._thought.overdue()
 
     def result(self, now: float, failure: str = "") -> Result:
         """How it went. failure: "cancelled" or "error" when the answer did not end by itself."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from golem_core.sample import ParamError, Sampler, Workspace, dry_heads
+from golem_core.sample import ParamError, Probs, Sampler, Workspace, dry_heads
 from golem_core.schedule.answer import Answer
 from golem_core.schedule.durations import go_duration
 from golem_core.schedule.errors import (
@@ -51,6 +51,7 @@ class Stats:
     prompt_columns: int = 0  # prompt tokens fed
     drawn_columns: int = 0  # drawn tokens fed
     drawn: int = 0  # tokens drawn
+    probs: int = 0  # tokens drawn whose probabilities were computed
     cached: int = 0  # prompt tokens found in a slot
     busy_slots: int = 0  # summed over passes
     longest: int = 0  # most tokens a slot has held
@@ -183,7 +184,7 @@ class Engine:
                 raise QueueFull(self._bound)
             self.stats.submitted += 1
             job = Job(request, self.stats.submitted, self._cancel)
-            stream = self.model.tokenizer.stream()
+            stream = self.model.tokenizer.stream(shown=request.shown)
             self._waiting.append(Answer(job, ids, sampler, stream, self._eog, limit, self._clock()))
             self.stats.waiting += 1
             self._door.notify_all()
@@ -362,7 +363,7 @@ class Engine:
         start = self._clock()
         try:
             logits = self.model.executor.run(batch.inputs, wanted=("logits",))["logits"]
-            tokens = self._workspace.pick_many([run.answer.sampler for run in scored], logits)
+            drawn = self._draw([run.answer for run in scored], logits)
         except Exception as error:
             text = f"the pass failed: {type(error).__name__}: {error}"
             with self._door:
@@ -375,15 +376,34 @@ class Engine:
         for run in batch.runs:
             run.answer.fed(run.count, now)
         self._account(batch, len(scored), now - start)
-        for run, token in zip(scored, tokens, strict=True):
-            self._hand_out(run.answer, token, now)
+        for run, (token, probs) in zip(scored, drawn, strict=True):
+            self._hand_out(run.answer, token, probs, now)
 
-    def _hand_out(self, answer: Answer, token: int, now: float) -> None:
+    def _draw(self, answers: list[Answer], logits: np.ndarray) -> list[tuple[int, Probs | None]]:
+        """The next token of each answer, whose logits are a row, and what it competed with.
+
+        A token that is forced is not drawn: it competed with none and costs no random number.
+        """
+        free = [i for i, answer in enumerate(answers) if not answer.forced]
+        samplers = [answers[i].sampler for i in free]
+        rows = logits if len(free) == len(answers) else logits[free]
+        drawn = self._workspace.pick_many(samplers, rows)
+        taken: list[tuple[int, Probs | None]] = [(0, None)] * len(answers)
+        for i, sampler, token in zip(free, samplers, drawn, strict=True):
+            taken[i] = (token, sampler.probs())
+            self.stats.probs += taken[i][1] is not None
+        for i, answer in enumerate(answers):
+            if answer.forced:
+                taken[i] = (answer.forced.popleft(), None)
+                answer.sampler.accept(taken[i][0])
+        return taken
+
+    def _hand_out(self, answer: Answer, token: int, probs: Probs | None, now: float) -> None:
         """Gives one drawn token to its job, unless it was cancelled meanwhile."""
         if answer.job.cancelled:
             return
         try:
-            step = answer.take(token, answer.sampler.probs(), now)
+            step = answer.take(token, probs, now)
         except Exception as error:
             text = f"token {token} could not be turned into text: {error!r}"
             with self._door:

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from golem_core.sample import Probs, SamplerParams
+from golem_core.schedule.thought import Thinking
 
 
 @dataclass
@@ -24,7 +25,8 @@ class Request:
     -1 = until the slot is full. stop: texts that end the answer. cache_prompt: reuse what the
     slot holds. id_slot: a slot that must be taken, -1 = any. n_probs: best tokens to report with
     each drawn one, 0 = none. post_sampling_probs: of what the sampler left instead of the raw
-    logits.
+    logits. shown: control tokens whose texts are part of the answer's. thinking: how the answer
+    thinks, when somebody bounds that or waits for its end.
     """
 
     tokens: Sequence[int]
@@ -35,6 +37,8 @@ class Request:
     id_slot: int = -1
     n_probs: int = 0
     post_sampling_probs: bool = False
+    shown: frozenset[int] = frozenset()
+    thinking: Thinking | None = None
 
 
 class Step(NamedTuple):

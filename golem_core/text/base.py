@@ -5,7 +5,7 @@ known without the rest of the text, so that an answer can be shown while it is b
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -99,9 +99,11 @@ class Tokenizer(ABC):
         text = characters(self.decode_bytes(ids, special))
         return text[1:] if whole and self._space_prefix and text.startswith(" ") else text
 
-    def stream(self, special: bool = False) -> Detokenizer:
-        """A decoder for tokens as they are drawn."""
-        return Detokenizer(self, special)
+    def stream(
+        self, special: bool = False, *, shown: Collection[int] = frozenset()
+    ) -> Detokenizer:
+        """A decoder for tokens as they are drawn. shown: control tokens whose text is wanted."""
+        return Detokenizer(self, special, shown)
 
     @cached_property
     def pieces(self) -> list[bytes]:

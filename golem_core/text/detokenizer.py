@@ -1,6 +1,7 @@
 """Tokens to text while they are drawn, never half a character."""
 
 from codecs import getincrementaldecoder
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,16 +17,22 @@ class Detokenizer:
     (what follows does not continue them) are U+FFFD at once, as in ``bytes.decode``; a character
     still not whole at the end is left out, for nobody wants half of one to read. So the pieces of
     a stream make up `Tokenizer.decode` of all its tokens, wherever it is cut.
+
+    special: control tokens have their text; shown: these have it anyway.
     """
 
-    def __init__(self, tokenizer: "Tokenizer", special: bool = False):
+    def __init__(
+        self, tokenizer: "Tokenizer", special: bool = False, shown: Collection[int] = frozenset()
+    ):
         self._tokenizer = tokenizer
         self._special = special
+        self._shown = shown
         self._decoder = _Decoder("replace")
 
     def push(self, token: int) -> str:
         """The characters that ``token`` completes; may be empty."""
-        return self._decoder.decode(self._tokenizer.piece(token, self._special))
+        special = self._special or token in self._shown
+        return self._decoder.decode(self._tokenizer.piece(token, special))
 
     def flush(self) -> str:
         """The end of the text: what is still held is dropped. The stream starts anew."""

@@ -3,6 +3,7 @@
 from golem_core.graph.builder import Builder
 from golem_core.graph.values import Value
 from golem_core.model import Decoder, Tensors
+from golem_plugins.qwen3.calls import QwenCalls
 from golem_plugins.qwen3.template import TEMPLATE
 
 
@@ -10,6 +11,8 @@ class Qwen3(Decoder):
     """GGUF's ``qwen3``: halved rotary pairs over a head that is wider than width / heads."""
 
     template = TEMPLATE
+    reasoning = ("<think>", "</think>")
+    call = QwenCalls()
 
     def write(self, p: Builder, w: Tensors) -> Value:
         x = self.embed(p, w)

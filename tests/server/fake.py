@@ -46,14 +46,16 @@ class FakeTokenizer:
     def piece(self, token, special=False):
         return bytes([token]) if token < 256 else b""
 
-    def stream(self):
-        return FakeStream()
+    def stream(self, *, shown=frozenset()):
+        return FakeStream(self, shown)
 
 
 class FakeStream:
     """Whole characters only."""
 
-    def __init__(self):
+    def __init__(self, tokenizer, shown):
+        self.tokenizer = tokenizer
+        self.shown = shown
         self.pending = b""
 
     @property
@@ -61,7 +63,7 @@ class FakeStream:
         return self.pending
 
     def push(self, token):
-        self.pending += bytes([token]) if token < 256 else b""
+        self.pending += self.tokenizer.piece(token, token in self.shown)
         try:
             text = self.pending.decode()
         except UnicodeDecodeError:

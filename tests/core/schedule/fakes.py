@@ -44,18 +44,20 @@ class FakeTokenizer:
     def decode(self, ids, special=False):
         return b"".join(self.piece(i, special) for i in ids).decode(errors="replace")
 
-    def stream(self):
-        return FakeStream()
+    def stream(self, *, shown=frozenset()):
+        return FakeStream(self, shown)
 
 
 class FakeStream:
     """Whole characters only."""
 
-    def __init__(self):
+    def __init__(self, tokenizer, shown):
+        self._tokenizer = tokenizer
+        self._shown = shown
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token):
-        return self._decoder.decode(bytes([token]))
+        return self._decoder.decode(self._tokenizer.piece(token, token in self._shown))
 
     @property
     def held(self):

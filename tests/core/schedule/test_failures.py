@@ -69,7 +69,7 @@ def test_a_token_that_has_no_text_fails_its_own_request_only():
     with Engine(model) as engine:
         broken = tokenizer.stream()
         broken.push = lambda token: 1 / 0
-        tokenizer.stream = lambda: broken
+        tokenizer.stream = lambda shown: broken
         bad = engine.submit(ask("bad"))
         tokenizer.stream = whole
         good = engine.submit(ask("good", max_tokens=3))
