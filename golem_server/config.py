@@ -1,7 +1,5 @@
 """What ``golem-server`` can be told, and where it looks for it."""
 
-
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
