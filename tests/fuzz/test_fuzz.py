@@ -75,6 +75,13 @@ def test_the_command_says_how_to_repeat_a_failure(tmp_path):
     assert "again: python -m tests.fuzz gguf --seed 3 --first 4 --cases 1" in done.stdout
 
 
+def test_random_answers_are_sorted_alike_whole_and_streamed():
+    """Two in a hundred of the cases that a release runs."""
+    done = python("-m", "tests.fuzz", "sorter", "--cases", "20000", "--seed", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("sorter, seed 1: 20000 cases in ")
+
+
 def test_damage_changes_the_file_and_follows_the_seed():
     data = bytes(range(256)) * 4
     fields = [(4, 4), (8, 8), (1000, 8)]
