@@ -7,6 +7,7 @@ from golem_core.plugins import load_plugins
 from golem_core.settings import SettingsError
 from golem_server import config
 from golem_server.app import create_app
+from golem_server.commands import INTERRUPTED
 from golem_server.serve import Server, one_line
 from golem_server.service import Service
 from golem_server.stderr import say
@@ -17,6 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     try:
         return run(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except (SettingsError, OSError) as error:
         say(f"{config.PROGRAM}: {one_line(error)}")
         return 1
@@ -41,3 +44,7 @@ def run(arguments: Sequence[str]) -> int:
         print(loaded.settings.report())
         return 0
     return Server(create_app(Service(loaded.settings, plugins))).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -18,6 +18,7 @@ import waitress.server
 from golem_core.settings import SettingsError
 from golem_server.address import Address, listen, parse_address
 from golem_server.app import Application
+from golem_server.commands import INTERRUPTED
 from golem_server.config import PROGRAM
 from golem_server.service import Phase, Service
 from golem_server.stderr import say
@@ -125,7 +126,10 @@ class Server:
     # ---- on the main thread, inside the server's loop ----
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        if self._stopping or self._failed or self.service.phase is Phase.LOADING:
+        loading = self.service.phase is Phase.LOADING
+        if loading and number == signal.SIGINT:
+            self.status = INTERRUPTED
+        if self._stopping or self._failed or loading:
             self.service.close()  # answers fail now, so that waitress's threads can end
             raise SystemExit
         self._stopping = True

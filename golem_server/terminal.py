@@ -25,6 +25,7 @@ from golem_core.settings import (
     setting,
 )
 from golem_core.text.template import TemplateError
+from golem_server.commands import INTERRUPTED
 from golem_server.serve import one_line
 from golem_server.stderr import say
 from golem_server.version import VERSION
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run(sys.argv[1:] if argv is None else argv, os.environ)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except (ValueError, OSError, ScheduleError) as error:
         say(f"{PROGRAM}: {one_line(error)}")
         return 1
@@ -192,3 +193,7 @@ def stats_line(result: Result) -> str:
         f"({drawn / drawn_s if drawn_s else 0:.2f}/s)"
         + ("" if result.finish_reason == "stop" else ", cut short")
     )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

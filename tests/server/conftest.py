@@ -33,10 +33,12 @@ COMMANDS = {
         *(sys.executable, "-m", "gunicorn", "-c", "python:golem_server.gunicorn_conf"),
         "tests.server.fake:create_app()",
     ],
+    "golem-server": [sys.executable, "-m", "golem_server.cli"],  # on a real model file
 }
 LISTENING = {
     "waitress": r"listening on http://([\d.]+):(\d+)/v1",
     "gunicorn": r"Listening at: http://([\d.]+):(\d+)",
+    "golem-server": r"listening on http://([\d.]+):(\d+)/v1",
 }
 
 

@@ -82,6 +82,16 @@ def test_a_model_that_cannot_be_loaded_is_one_line_and_a_failed_process(start, p
     assert lines == [expected], server.log
 
 
+@pytest.mark.parametrize("start", ["waitress"], indirect=True)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_while_the_model_is_loaded_ends_without_a_word(start, pipe, number, status):
+    server = loading(start, pipe)
+    server.process.send_signal(number)
+    assert server.process.wait(PATIENCE) == status
+    server.stop()
+    assert [line for line in server.log if not line.startswith("GET /health/live")] == []
+
+
 def test_a_full_queue_is_a_503_that_says_when_to_come_back(served):
     held = served.fill_slots(chat_body("hello"))
     for busy in (3, 4):  # a queue of two

@@ -121,7 +121,10 @@ def test_an_interrupt_ends_the_answer_and_keeps_what_was_said():
 
             class Interrupted:
                 result = property(lambda self: generation.result)
-                close = generation.close
+
+                def close(self):
+                    generation.close()
+                    session.model.executor.allow(None)
 
                 def __iter__(self):
                     yield next(steps)
@@ -130,6 +133,7 @@ def test_an_interrupt_ends_the_answer_and_keeps_what_was_said():
             return Interrupted()
 
         session.chat = interrupted
+        session.model.executor.allow(1)  # the rest waits until the answer was given up
         result = talk.turn("forever")
         assert result.finish_reason == "cancelled"
         assert talk.messages[-1] == {"role": "assistant", "content": result.text}

@@ -1,0 +1,77 @@
+"""The commands as they are installed and as modules, and how an interrupt ends them."""
+
+import importlib
+import os
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+import golem_core
+from golem_server import cli, commands, terminal
+from golem_server.version import VERSION
+from tests.server.conftest import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def interrupt(*arguments, **named):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", sorted(PROJECT["scripts"]))
+def test_every_installed_command_helps(name, monkeypatch, capsys):
+    module, _, function = PROJECT["scripts"][name].partition(":")
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    try:
+        status = getattr(importlib.import_module(module), function)()
+    except SystemExit as end:
+        status = end.code
+    assert not status
+    assert capsys.readouterr().out.startswith(f"usage: {name} ")
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("golem_server.cli", "golem-server"), ("golem_server.terminal", "golem-cli")],
+)
+def test_a_module_runs_as_its_command(module, name):
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("GOLEM_")}
+    command = [sys.executable, "-m", module, "-version"]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{name} {VERSION}\n", "")
+
+
+@pytest.mark.parametrize("command", ["server", "cli", "bench", "inspect"])
+def test_an_interrupt_while_a_command_is_imported_is_status_130(command, monkeypatch):
+    monkeypatch.setattr(importlib, "import_module", interrupt)
+    assert getattr(commands, command)() == 130
+
+
+def test_an_interrupt_before_the_server_serves_is_status_130(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "load_plugins", interrupt)
+    assert cli.main([]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_interrupt_while_golem_cli_loads_is_status_130(monkeypatch, capsys):
+    monkeypatch.setattr(golem_core, "open", interrupt, raising=False)
+    assert terminal.main(["-model", "m.gguf", "-p", "hi"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_interrupt_at_the_prompt_leaves_golem_cli(monkeypatch, capsys):
+    class Session:
+        closed = False
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            Session.closed = True
+
+    monkeypatch.setattr(golem_core, "open", lambda *a, **k: Session(), raising=False)
+    monkeypatch.setattr(terminal, "converse", interrupt)
+    assert terminal.main(["-model", "m.gguf"]) == 130
+    assert Session.closed
