@@ -1,5 +1,5 @@
 # distutils: sources = golem_core/cpu/pool.c golem_core/cpu/run.c golem_core/cpu/load.c golem_core/cpu/kernels/isa_portable.c golem_core/cpu/kernels/isa_avx2.c golem_core/cpu/kernels/isa_avx512.c golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c
-# distutils: depends = golem_core/cpu/pool.h golem_core/cpu/record.h golem_core/cpu/load.h golem_core/cpu/kernels/attend.h golem_core/cpu/kernels/attend_drawn.h golem_core/cpu/kernels/attend_run.h golem_core/cpu/kernels/attend_tile.h golem_core/cpu/kernels/choose.h golem_core/cpu/kernels/elementwise.h golem_core/cpu/kernels/experts.h golem_core/cpu/kernels/functions.h golem_core/cpu/kernels/isa_body.h golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/norms.h golem_core/cpu/kernels/products.h golem_core/cpu/kernels/repack.h golem_core/cpu/kernels/rope.h golem_core/cpu/kernels/simd.h golem_core/cpu/kernels/tables.h golem_core/cpu/kernels/units.h
+# distutils: depends = golem_core/cpu/_record.pxd golem_core/cpu/pool.h golem_core/cpu/record.h golem_core/cpu/load.h golem_core/cpu/kernels/attend.h golem_core/cpu/kernels/attend_drawn.h golem_core/cpu/kernels/attend_run.h golem_core/cpu/kernels/attend_tile.h golem_core/cpu/kernels/choose.h golem_core/cpu/kernels/elementwise.h golem_core/cpu/kernels/experts.h golem_core/cpu/kernels/functions.h golem_core/cpu/kernels/isa_body.h golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/norms.h golem_core/cpu/kernels/products.h golem_core/cpu/kernels/repack.h golem_core/cpu/kernels/rope.h golem_core/cpu/kernels/simd.h golem_core/cpu/kernels/tables.h golem_core/cpu/kernels/units.h
 # distutils: include_dirs = golem_core/cpu
 # distutils: libraries = m
 """The door to C: fills the structs of record.h from Python and runs a pass in one call.
@@ -8,163 +8,43 @@ Nothing here checks what it is given; golem_core.cpu.executor does, and holds on
 addresses are passed.
 """
 
-from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport getpid
 
-
-cdef extern from "pool.h" nogil:
-    ctypedef struct golem_pool:
-        pass
-    golem_pool *golem_pool_new(int threads, int spin)
-    int golem_pool_owner(const golem_pool *pool)
-    void golem_pool_free(golem_pool *pool)
-
-
-cdef extern from "kernels/linear.h" nogil:
-    ctypedef struct golem_q8:
-        pass
-    ctypedef struct golem_type:
-        int id
-        size_t (*group_bytes)(int)
-    const golem_type golem_types[]
-    int golem_type_index(int id)
-
-
-cdef extern from "load.h" nogil:
-    ctypedef struct golem_load:
-        const uint8_t *source
-        int64_t row_bytes
-        uint8_t *groups
-        int64_t group_bytes
-        int32_t type, experts, out
-        int32_t width "in"
-        int32_t release
-    void golem_load_all(golem_pool *pool, const golem_load *loads, int count)
-
-
-cdef extern from "record.h" nogil:
-    enum: GOLEM_SPLIT
-
-    ctypedef struct atomic_int:
-        pass
-
-    ctypedef struct golem_operand:
-        int32_t slot, rows_before
-        int64_t offset, row, span
-        int32_t step, replica
-
-    ctypedef struct golem_extent:
-        int32_t terms
-        int32_t symbol[4]
-        int32_t factor[4]
-        int32_t add, divide
-
-    ctypedef struct golem_finish:
-        int32_t kind, unary
-        float a, b
-        golem_operand operand
-
-    ctypedef struct golem_matrix:
-        const uint8_t *groups
-        int64_t group_bytes, expert_bytes
-        int32_t type, scales
-        const float *scale
-        const float *bias
-
-    ctypedef struct golem_segment:
-        golem_matrix a, b
-        int32_t width "in"
-        int32_t out, groups, chunk, gate, finishes
-        golem_finish finish[4]
-        golem_operand store
-        int32_t quantised
-
-    ctypedef struct golem_ring:
-        uint16_t *k
-        uint16_t *v
-        int32_t heads, capacity, dk, dv, rate
-
-    ctypedef struct golem_table:
-        const uint8_t *rows
-        int64_t row_bytes, count
-        int32_t type
-
-    ctypedef struct golem_record:
-        int32_t kind, flags, chain, extent, spans, width
-        golem_operand ins "in"[6]
-        golem_operand out[3]
-        const golem_segment *segment
-        int32_t segments
-        const void *data[3]
-        golem_ring ring
-        float f[6]
-        int32_t i[12]
-
-    ctypedef struct golem_isa:
-        const char *name
-        int64_t (*attend_scratch)(int, int, int, int)
-        int64_t (*attend_part_bytes)(int, int)
-
-    ctypedef struct golem_pass:
-        char **base
-        const int64_t *extents
-        const int32_t *runs
-        int32_t run_count, columns, drawn
-        const int32_t *slot
-        const int32_t *index
-        const int32_t *run
-        int32_t threads
-        golem_pool *pool
-        atomic_int *next
-        atomic_int *finished
-        const atomic_int *cancel
-        const golem_isa *isa
-        long long expert_bytes
-        double *profile
-
-    const golem_isa golem_isa_portable
-    int golem_run(const golem_record *records, int count, golem_pass *p, char *scratch,
-                  int64_t scratch_bytes, int64_t local_bytes)
-
-
-cdef extern from *:
-    """
-    static int golem_cpu_supports(int set) {
-    #if defined(__x86_64__)
-        __builtin_cpu_init();
-        if (set == 1)
-            return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                   __builtin_cpu_supports("f16c");
-        if (set == 2)
-            return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                   __builtin_cpu_supports("avx512vnni");
-    #endif
-        return set == 0;
-    }
-    static const golem_isa *golem_isa_of(int set) {
-    #if defined(__x86_64__)
-        if (set == 1) return &golem_isa_avx2;
-        if (set == 2) return &golem_isa_avx512;
-    #endif
-        return &golem_isa_portable;
-    }
-    """
-    int golem_cpu_supports(int set) nogil
-    const golem_isa *golem_isa_of(int set) nogil
+from golem_core.cpu._record cimport (
+    GOLEM_SPLIT, GOLEM_COPY, GOLEM_ROWS, GOLEM_OVERLAY, GOLEM_PICK, GOLEM_ROUTE, GOLEM_COMBINE,
+    GOLEM_RMS_NORM, GOLEM_LAYER_NORM, GOLEM_ROPE_TABLE, GOLEM_ROPE, GOLEM_STORE, GOLEM_QUANTISE,
+    GOLEM_UNARY, GOLEM_GATE, GOLEM_ADD, GOLEM_MUL, GOLEM_FMA, GOLEM_CLAMP, GOLEM_SOFTCAP,
+    GOLEM_SOFTMAX, GOLEM_TOP_K, GOLEM_REDUCE, GOLEM_POOL, GOLEM_LINEAR, GOLEM_EXPERTS,
+    GOLEM_ATTEND, GOLEM_SILU, GOLEM_SIGMOID, GOLEM_TANH, GOLEM_RELU, GOLEM_ELU, GOLEM_EXP,
+    GOLEM_SOFTPLUS, GOLEM_GELU_TANH, GOLEM_GELU_ERF, GOLEM_GELU_QUICK, atomic_int,
+    golem_cpu_supports, golem_extent, golem_isa, golem_isa_of, golem_load, golem_load_all,
+    golem_matrix, golem_operand, golem_pass, golem_pool, golem_pool_free, golem_pool_new,
+    golem_pool_owner, golem_q8, golem_record, golem_ring, golem_run, golem_segment, golem_table,
+    golem_type_index, golem_types,
+)
 
 
 SPLIT = GOLEM_SPLIT
 Q8_BYTES = sizeof(golem_q8)  # of 32 activations with their scales and sums
 SETS = ("portable", "avx2", "avx512")
-KINDS = {name: number for number, name in enumerate((
-    "copy", "rows", "overlay", "pick", "route", "combine", "rms_norm", "layer_norm", "rope_table",
-    "rope", "store", "quantise", "unary", "gate", "add", "mul", "fma", "clamp", "softcap",
-    "softmax", "top_k", "reduce", "pool", "linear", "experts", "attend"))}
+KINDS = {
+    "copy": GOLEM_COPY, "rows": GOLEM_ROWS, "overlay": GOLEM_OVERLAY, "pick": GOLEM_PICK,
+    "route": GOLEM_ROUTE, "combine": GOLEM_COMBINE, "rms_norm": GOLEM_RMS_NORM, "layer_norm":
+    GOLEM_LAYER_NORM, "rope_table": GOLEM_ROPE_TABLE, "rope": GOLEM_ROPE, "store": GOLEM_STORE,
+    "quantise": GOLEM_QUANTISE, "unary": GOLEM_UNARY, "gate": GOLEM_GATE, "add": GOLEM_ADD,
+    "mul": GOLEM_MUL, "fma": GOLEM_FMA, "clamp": GOLEM_CLAMP, "softcap": GOLEM_SOFTCAP,
+    "softmax": GOLEM_SOFTMAX, "top_k": GOLEM_TOP_K, "reduce": GOLEM_REDUCE, "pool": GOLEM_POOL,
+    "linear": GOLEM_LINEAR, "experts": GOLEM_EXPERTS, "attend": GOLEM_ATTEND,
+}
+UNARY_KINDS = {
+    "silu": GOLEM_SILU, "sigmoid": GOLEM_SIGMOID, "tanh": GOLEM_TANH, "relu": GOLEM_RELU, "elu":
+    GOLEM_ELU, "exp": GOLEM_EXP, "softplus": GOLEM_SOFTPLUS, "gelu_tanh": GOLEM_GELU_TANH,
+    "gelu_erf": GOLEM_GELU_ERF, "gelu_quick": GOLEM_GELU_QUICK,
+}
 
 
 def supported():

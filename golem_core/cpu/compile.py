@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from golem_core.cpu import _executor
+from golem_core.cpu._executor import UNARY_KINDS
 from golem_core.cpu.arrange import (
     ALIGN,
     REPLICATED,
@@ -18,7 +19,6 @@ from golem_core.cpu.arrange import (
     place_locals,
 )
 from golem_core.cpu.lower import Lowering
-from golem_core.cpu.lower_rows import UNARY_KINDS
 from golem_core.cpu.records import Buffer, FinishCode, Operand, Record, SegmentCode
 from golem_core.cpu.weights import WeightStore
 from golem_core.graph.plan import make_plan

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 
+from golem_core.cpu._executor import UNARY_KINDS
 from golem_core.cpu.operands import Operands
 from golem_core.cpu.records import Operand, Record
 from golem_core.graph.program import Node
 from golem_core.graph.values import Const, Extent, Value
-
-UNARY = ("silu", "sigmoid", "tanh", "relu", "elu", "exp", "softplus")
-UNARY += ("gelu_tanh", "gelu_erf", "gelu_quick")
-UNARY_KINDS = {kind: number for number, kind in enumerate(UNARY)}  # as in record.h
 
 
 class RowLowering(Operands):
