@@ -110,9 +110,10 @@ cdef class Pool:
     cdef golem_pool *pool
     cdef readonly int threads
 
-    def __cinit__(self, int threads, int spin):
+    def __cinit__(self, int threads, int spin, const int[::1] core):
+        """spin: looks before a waiting thread sleeps. core: the core of every processor."""
         with nogil:
-            self.pool = golem_pool_new(threads, spin)
+            self.pool = golem_pool_new(threads, spin, &core[0], <int>core.shape[0])
         if self.pool == NULL:
             raise MemoryError(f"{threads} threads could not be started; -threads sets fewer")
         self.threads = threads

@@ -7,7 +7,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 cdef extern from "pool.h" nogil:
     ctypedef struct golem_pool:
         pass
-    golem_pool *golem_pool_new(int threads, int spin)
+    golem_pool *golem_pool_new(int threads, int spin, const int *core, int cpus)
     int golem_pool_owner(const golem_pool *pool)
     void golem_pool_free(golem_pool *pool)
 

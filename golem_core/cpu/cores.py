@@ -24,6 +24,13 @@ def usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
+def core_numbers() -> list[int]:
+    """Of every logical processor, up to the last this process may use, a number of its core."""
+    known: dict[str, int] = {}
+    last = max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    return [known.setdefault(_siblings(cpu), len(known)) for cpu in range(last + 1)]
+
+
 def _siblings(cpu: int) -> str:
     path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
     try:

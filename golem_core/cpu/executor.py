@@ -12,7 +12,7 @@ import numpy as np
 
 from golem_core.cpu import _executor
 from golem_core.cpu.compile import DTYPES, CompiledPlan
-from golem_core.cpu.cores import physical_cores, usable_cpus
+from golem_core.cpu.cores import core_numbers, physical_cores, usable_cpus
 from golem_core.cpu.weights import WeightStore
 from golem_core.graph.binding import bind
 from golem_core.graph.program import Program
@@ -96,7 +96,8 @@ class CpuExecutor:
         self._vocabulary = vocabulary and (vocabulary, self.maxima["n"], self.maxima["m"])
         self._cancel = np.zeros(1, np.int32)
         self._lock = threading.Lock()
-        self._pool = _executor.Pool(self.threads, SPIN if self.threads <= usable_cpus() else 0)
+        spin = SPIN if self.threads <= usable_cpus() else 0
+        self._pool = _executor.Pool(self.threads, spin, np.array(core_numbers(), np.int32))
         self.weights.add(program, self._pool, progress)
         for names in wanted:
             self._plan(names)

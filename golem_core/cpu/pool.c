@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -31,6 +32,8 @@ struct golem_pool {
     _Alignas(64) atomic_int working;
     int threads, spin, owner, stop;
     seen_cpu *cpu;   /* where each worker was last seen running */
+    int *core;       /* core of each of the cpus processors */
+    int cpus;
     void (*work)(void *, int);
     void *context;
     pthread_t *ids;
@@ -59,28 +62,40 @@ static void note_cpu(golem_pool *pool, int worker) {
     atomic_store_explicit(&pool->cpu[worker].number, sched_getcpu(), memory_order_relaxed);
 }
 
+/* Whether no worker was seen on a processor (or, with whole_core, on another of its core). */
+static int is_free(const golem_pool *pool, int cpu, int whole_core) {
+    for (int i = 0; i < pool->threads; i++) {
+        int other = atomic_load_explicit(&pool->cpu[i].number, memory_order_relaxed);
+        int known = other >= 0 && other < pool->cpus && cpu < pool->cpus;
+        if (other == cpu || (whole_core && known && pool->core[other] == pool->core[cpu])) return 0;
+    }
+    return 1;
+}
+
+static int free_cpu(const golem_pool *pool, const cpu_set_t *allowed, int whole_core) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, allowed) && is_free(pool, cpu, whole_core)) return cpu;
+    return -1;
+}
+
 /* Waking a thread may put it on the processor of its waker, where the two take turns at every
  * barrier although another processor is free or busy with less. So who waits for a worker that was
- * last seen on this very processor moves to one where no worker was seen. It stays free to be moved
- * again. */
+ * last seen on this very processor moves to a core where no worker was seen. It stays free to be
+ * moved again. */
 static void spread(golem_pool *pool, int worker) {
     int mine = sched_getcpu(), crowded = 0;
-    cpu_set_t allowed, taken, target;
-    CPU_ZERO(&taken);
-    for (int i = 0; i < pool->threads; i++) {
-        int cpu = atomic_load_explicit(&pool->cpu[i].number, memory_order_relaxed);
-        if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &taken);
-        crowded |= i != worker && cpu == mine;
-    }
+    cpu_set_t allowed, target;
+    for (int i = 0; i < pool->threads; i++)
+        crowded |= i != worker
+                   && atomic_load_explicit(&pool->cpu[i].number, memory_order_relaxed) == mine;
     if (!crowded || sched_getaffinity(0, sizeof allowed, &allowed)) return;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &allowed) && !CPU_ISSET(cpu, &taken)) {
-            CPU_ZERO(&target);
-            CPU_SET(cpu, &target);
-            if (!sched_setaffinity(0, sizeof target, &target))
-                sched_setaffinity(0, sizeof allowed, &allowed);
-            break;
-        }
+    int cpu = free_cpu(pool, &allowed, 1);
+    if (cpu < 0) cpu = free_cpu(pool, &allowed, 0);
+    if (cpu < 0) return;
+    CPU_ZERO(&target);
+    CPU_SET(cpu, &target);
+    if (!sched_setaffinity(0, sizeof target, &target))
+        sched_setaffinity(0, sizeof allowed, &allowed);
     note_cpu(pool, worker);
 }
 
@@ -109,16 +124,19 @@ static void *serve(void *argument) {
     }
 }
 
-golem_pool *golem_pool_new(int threads, int spin) {
+golem_pool *golem_pool_new(int threads, int spin, const int *core, int cpus) {
     golem_pool *pool = aligned_alloc(64, (sizeof *pool + 63) / 64 * 64);
     if (!pool) return NULL;
     *pool = (golem_pool){.threads = 1, .spin = spin, .owner = (int)getpid()};
     pool->ids = calloc((size_t)threads, sizeof *pool->ids);
     pool->cpu = aligned_alloc(64, (size_t)threads * sizeof *pool->cpu);
-    if (!pool->ids || !pool->cpu) {
+    pool->core = malloc((size_t)cpus * sizeof *core + 1);
+    if (!pool->ids || !pool->cpu || !pool->core) {
         golem_pool_free(pool);
         return NULL;
     }
+    memcpy(pool->core, core, (size_t)cpus * sizeof *core);
+    pool->cpus = cpus;
     for (int i = 0; i < threads; i++) pool->cpu[i] = (seen_cpu){-1};
     for (int i = 1; i < threads; i++) {
         seat *argument = malloc(sizeof *argument);
@@ -171,5 +189,6 @@ void golem_pool_free(golem_pool *pool) {
     }
     free(pool->ids);
     free(pool->cpu);
+    free(pool->core);
     free(pool);
 }

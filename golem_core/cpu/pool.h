@@ -7,8 +7,9 @@
 typedef struct golem_pool golem_pool;
 
 /* threads >= 1, the caller of golem_pool_run included. spin: how often a waiter looks before it
- * sleeps; 0 where there are more threads than processors. NULL when threads cannot be made. */
-golem_pool *golem_pool_new(int threads, int spin);
+ * sleeps; 0 where there are more threads than processors. core: the core that each of the cpus
+ * processors belongs to. NULL when threads cannot be made. */
+golem_pool *golem_pool_new(int threads, int spin, const int *core, int cpus);
 
 /* Runs work(context, worker) once on every worker, 0 .. threads - 1, and returns when all have
  * returned. The caller is worker 0. */
