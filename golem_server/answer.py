@@ -5,42 +5,45 @@ Everything here runs on the request's own thread. Whoever hangs up is noticed wi
 the engine frees their slots before its next pass.
 """
 
-import secrets
-import string
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from golem_core.schedule import Job, Result, State, Step
 from golem_server.errors import ClientGone
+from golem_server.reply import random_letters
 
 PROBE_SECONDS = 0.1
-
-_ALPHABET = string.ascii_letters + string.digits
+TURN_SECONDS = 0.02  # one of several jobs is waited for, before the others are looked at
 
 
 def new_id() -> str:
     """An id of a completion: ``chatcmpl-`` and 32 random letters and digits."""
-    return "chatcmpl-" + "".join(secrets.choice(_ALPHABET) for _ in range(32))
+    return "chatcmpl-" + random_letters(32)
 
 
-def usage(results: Sequence[Result]) -> dict[str, Any]:
-    """OpenAI's ``usage``: the whole prompt counts, what was not fed again is told beside it."""
-    prompt = sum(r.prompt_tokens for r in results)
+def usage(results: Sequence[Result], count: int = 1) -> dict[str, Any]:
+    """OpenAI's ``usage``: the whole prompt counts, what was not fed again is told beside it.
+
+    count: answers to each prompt, which counts once.
+    """
+    prompts = results[::count]
+    prompt = sum(r.prompt_tokens for r in prompts)
     drawn = sum(r.drawn_tokens for r in results)
     return {
         "completion_tokens": drawn,
         "prompt_tokens": prompt,
         "total_tokens": prompt + drawn,
-        "prompt_tokens_details": {"cached_tokens": sum(r.cached_tokens for r in results)},
+        "prompt_tokens_details": {"cached_tokens": sum(r.cached_tokens for r in prompts)},
     }
 
 
 class Answer:
     """One request's jobs: waited for whole, or read step by step."""
 
-    def __init__(self, jobs: Sequence[Job], gone: Callable[[], bool]):
+    def __init__(self, jobs: Sequence[Job], gone: Callable[[], bool], count: int = 1):
         self.jobs = list(jobs)
+        self.count = count  # jobs of each prompt
         self._gone = gone
         self._first: list[Step] | None = None  # read early, while waiting for a slot
 
@@ -91,19 +94,31 @@ class Answer:
             raise
         return True
 
-    def steps(self, job: Job) -> Iterator[list[Step]]:
-        """The steps of a job as they come; an empty list says that nothing came for a while.
+    def steps(self) -> Iterator[tuple[int, list[Step] | None]]:
+        """The steps of all jobs as they come: ``(number of the job, steps)``, None at its end.
+
+        An empty list says that nothing came for a while.
 
         Raises:
-            ClientGone, or the job's error.
+            ClientGone, or the error of a job.
         """
-        if job is self.jobs[0] and self._first is not None:
-            if not self._first:
-                return
-            yield self._first
-        while True:
-            steps = job.steps(PROBE_SECONDS)
+        running = dict(enumerate(self.jobs))
+        early, self._first = self._first, None
+        if early is not None:
+            yield 0, early or None
+            if not early:
+                del running[0]
+        while running:
+            heard = False
+            for index, job in list(running.items()):
+                patience = TURN_SECONDS if len(running) > 1 else PROBE_SECONDS
+                steps = job.steps(0 if heard else patience)
+                if steps is None:
+                    continue
+                heard = True
+                if not steps:
+                    del running[index]
+                yield index, steps or None
             self._probe()
-            if steps == []:
-                return
-            yield steps or []
+            if not heard:
+                yield 0, []

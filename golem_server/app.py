@@ -56,7 +56,7 @@ class Application(AccessLog):
 
 
 def _refuse(req: falcon.Request, resp: falcon.Response, refusal: Refusal) -> None:
-    req.env[NOTE].refusal = refusal.message
+    req.env[NOTE].refusal = refusal.logged
     answer(resp, refusal)
 
 

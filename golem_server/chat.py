@@ -1,119 +1,113 @@
-"""From a conversation to the ids of a prompt: every message checked, then the template.
+"""From a chat request to the ids of a prompt, and to how the answer to it is read.
 
-A last message of the assistant is a beginning to go on from: its text ends the prompt.
+A last message of the assistant is a beginning to go on from: its text ends the prompt. Nothing
+here knows how a dialect writes its answers.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from golem_core.schedule import Thinking
+from golem_core.text.rendered import encode_rendered
+from golem_core.text.sorter import Sorter, shown_tokens
 from golem_server.body import json_type
 from golem_server.errors import Refusal
+from golem_server.logprobs import Entries
+from golem_server.messages import Message, read_messages
+from golem_server.reply import Reply
 from golem_server.schema import ChatRequest
+from golem_server.tools import Offer, read_offer
 
-# What templates know each role as.
-ROLES = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "model": "assistant",
-}
-MEDIA = {
-    "image_url": "image",
-    "input_audio": "audio",
-    "input_video": "video",
-    "video_url": "video",
-}
 OWN_ARGUMENTS = ("self", "messages", "tools", "add_generation_prompt")
-REASONING_FORMATS = ("none", "auto", "deepseek", "deepseek-legacy")
+REASONING_FORMATS = ("none", "auto", "deepseek")
+THINKING = {"off": False, "on": True, "auto": None}  # what -reasoning makes of silence
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """A prompt as text, and the beginning of the answer that the client gave."""
+class Turn:
+    """A conversation as the model reads it, and how its answer is read.
 
-    text: str  # the beginning included
-    beginning: str
-
-
-def read_messages(given: Any) -> list[dict[str, str]]:
-    """``[{"role", "content"}, …]`` with roles of :data:`ROLES` and contents of plain text.
-
-    Raises:
-        Refusal: for the first message that is wrong, with its place.
+    text, tokens: the whole prompt. beginning: the part of it that the client wrote of the answer.
+    inside: what comes before that ends in an open thought. options: fields of golem_core's
+    Request.
     """
-    if given is None:
-        raise Refusal("'messages' is required")
-    if not isinstance(given, list):
-        raise Refusal("Expected 'messages' to be an array")
-    if not given:
-        raise Refusal("a conversation with no message")
-    messages = [_message(place, one) for place, one in enumerate(given)]
-    if [m["role"] for m in messages[-2:]] == ["assistant", "assistant"]:
-        raise Refusal("Cannot have 2 or more assistant messages at the end of the list.")
-    return messages
 
+    text: str
+    tokens: list[int]
+    beginning: str
+    inside: bool
+    inline: bool  # thoughts stay in the content
+    offer: Offer
+    model: Any
+    options: Mapping[str, Any] = field(default_factory=dict)
 
-def _message(place: int, given: Any) -> dict[str, str]:
-    if not isinstance(given, dict):
-        raise Refusal(f"message {place} is {json_type(given)}, and an object is expected")
-    role = given.get("role")
-    if not isinstance(role, str):
-        raise Refusal(f"message {place}: 'role' must be a string")
-    if role == "tool" or given.get("tool_calls"):
-        what = "a tool result" if role == "tool" else "tool_calls"
-        raise Refusal(f"message {place}: {what} is not implemented by this server yet")
-    if role not in ROLES:
-        known = ", ".join(ROLES)
-        raise Refusal(f'message {place} has role "{role}"; the roles are {known}')
-    name = ROLES[role]
-    if name != "assistant" and "content" not in given:
-        raise Refusal("All non-assistant messages must contain 'content'")
-    if name == "assistant" and given.get("content") is None:
-        raise Refusal("Assistant message must contain either 'content' or 'tool_calls'!")
-    return {"role": name, "content": _content(place, given["content"])}
-
-
-def _content(place: int, given: Any) -> str:
-    if given is None or isinstance(given, str):
-        return given or ""
-    if not isinstance(given, list):
-        raise Refusal("Expected 'content' to be a string or an array")
-    return "\n".join(_part(place, part) for part in given)
-
-
-def _part(place: int, part: Any) -> str:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind in MEDIA:
-        raise _no_media(place, MEDIA[kind], part)
-    if kind != "text":
-        raise Refusal("unsupported content[].type")
-    if not isinstance(part.get("text"), str):
-        raise Refusal(f"message {place}: a part of type text needs a 'text' that is a string")
-    return part["text"]
-
-
-def _no_media(place: int, what: str, part: Mapping[str, Any]) -> Refusal:
-    address = part.get(f"{what}_url")
-    address = address.get("url") if isinstance(address, dict) else address
-    if isinstance(address, str) and address.lower().startswith(("http://", "https://")):
-        return Refusal(
-            f"message {place}: this server does not fetch {what}s over the network; "
-            "send the bytes as a data: URI"
+    def reply(self, entries: Entries | None = None) -> Reply:
+        """A fresh reader of one answer to this prompt."""
+        sorter = Sorter(
+            self.model.reasoning,
+            self.model.call if self.offer else None,
+            self.offer.parameters,
+            inside=self.inside,
+            inline=self.inline,
+            single=self.offer.single,
         )
-    return Refusal(f"{what} input is not supported by this server")
+        return Reply(sorter, self.beginning, entries)
 
 
-def template_arguments(request: ChatRequest) -> dict[str, Any]:
-    """What the request hands to the template; thinking is off unless it could be served.
+def prepare(model: Any, request: ChatRequest, reasoning: str = "off") -> Turn:
+    """Check a chat request and write its prompt as the model was taught to read it.
+
+    Args:
+        model: as golem_core opens it.
+        reasoning: whether the model thinks when the request does not say: a key of THINKING.
 
     Raises:
-        Refusal: for a wrong type, an argument that is not the client's to give, or for thinking,
-            which has no way into the answer yet.
+        Refusal: for a message, a tool or an argument that is wrong.
+        TemplateError: when the template cannot render the conversation.
+    """
+    messages = read_messages(request.messages)
+    offer = read_offer(request, model.call, model.architecture)
+    arguments = template_arguments(request, reasoning)
+    last = _beginning(messages, request)
+    text = model.template.render(
+        messages,
+        tools=offer.declarations or None,
+        add_generation_prompt=request.add_generation_prompt is not False,
+        **arguments,
+    )
+    inside = model.reasoning is not None and text.rstrip().endswith(model.reasoning[0])
+    beginning = _written(last, model.reasoning, inside) if last else ""
+    shown = _shown(model, offer)
+    thinking = _thinking(model, request, beginning, inside)
+    return Turn(
+        text + beginning,
+        encode_rendered(model.tokenizer, text + beginning),
+        beginning,
+        inside,
+        request.reasoning_format == "none",
+        offer,
+        model,
+        {"shown": shown, "thinking": thinking},
+    )
+
+
+def template_arguments(request: ChatRequest, reasoning: str = "off") -> dict[str, Any]:
+    """What the request hands to the template.
+
+    The model thinks when ``enable_thinking`` says so, else when ``reasoning_effort`` asks for
+    some, else as the server was told.
+
+    Raises:
+        Refusal: for a wrong type or an argument that is not the client's to give.
     """
     chosen = request.reasoning_format
     if chosen is not None and chosen not in REASONING_FORMATS:
+        if chosen == "deepseek-legacy":
+            raise Refusal(
+                'reasoning_format "deepseek-legacy" is not one this server writes; none, auto and '
+                "deepseek are"
+            )
         raise Refusal(f"Unknown reasoning format: {chosen}")
     arguments = dict(request.chat_template_kwargs or {})
     for name in OWN_ARGUMENTS:
@@ -122,38 +116,64 @@ def template_arguments(request: ChatRequest) -> dict[str, Any]:
                 f'"chat_template_kwargs" cannot hold "{name}": the server gives that to the '
                 "template itself, from the request's own fields"
             )
-    thinking = arguments.setdefault("enable_thinking", False)
-    if not isinstance(thinking, bool):
+    effort = request.reasoning_effort
+    thinks = THINKING[reasoning] if effort is None else effort != "none"
+    if thinks is not None:
+        arguments.setdefault("enable_thinking", thinks)
+    if effort is not None and effort != "none":
+        arguments.setdefault("reasoning_effort", effort)
+    given = arguments.get("enable_thinking")
+    if "enable_thinking" in arguments and not isinstance(given, bool):
         raise Refusal(
-            f'invalid type for "enable_thinking" (expected boolean, got {json_type(thinking)})'
-        )
-    if thinking:
-        raise Refusal(
-            '"enable_thinking" is not implemented by this server yet: leave it out or send false'
+            f'invalid type for "enable_thinking" (expected boolean, got {json_type(given)})'
         )
     return arguments
 
 
-def render(template: Any, request: ChatRequest) -> Prompt:
-    """Check a conversation and write it as the model was taught to read it.
-
-    Args:
-        template: a ``ChatTemplate`` of golem_core.text.
-
-    Raises:
-        Refusal: for a message or an argument that is wrong.
-        TemplateError: when the template cannot render the conversation.
-    """
-    messages = read_messages(request.messages)
-    arguments = template_arguments(request)
+def _beginning(messages: list[Message], request: ChatRequest) -> Message | None:
+    """Takes the last message off where it is the beginning of the answer."""
     last = messages[-1]
-    goes_on = last["role"] == "assistant" and request.continue_final_message is not False
-    beginning = messages.pop()["content"] if goes_on else ""
+    wanted = request.continue_final_message
+    if last["role"] != "assistant" or wanted is False:
+        if wanted and last["role"] != "assistant":
+            raise Refusal(
+                "continue_final_message goes on from a message of the assistant, and the last one "
+                f"is the {last['role']}'s"
+            )
+        return None
+    if "tool_calls" in last:
+        raise Refusal("Cannot continue an assistant message that contains tool calls.")
+    messages.pop()
     if not messages:
         raise Refusal("a conversation cannot begin with the answer: no message comes before it")
-    text = template.render(
-        messages,
-        add_generation_prompt=request.add_generation_prompt is not False,
-        **arguments,
-    )
-    return Prompt(text + beginning, beginning)
+    return last
+
+
+def _written(last: Message, marks: tuple[str, str] | None, inside: bool) -> str:
+    """The beginning of an answer as the model would have written it.
+
+    inside: the template has opened a thought for it.
+    """
+    content, thought = last["content"], last.get("reasoning_content", "")
+    if marks is None or not (thought or inside):
+        return content
+    text = "" if inside else marks[0] + "\n"
+    return text + thought + (f"\n{marks[1]}\n\n{content}" if content else "")
+
+
+def _shown(model: Any, offer: Offer) -> frozenset[int]:
+    """The control tokens whose texts the sorter looks for."""
+    texts = (*(model.reasoning or ()), *(model.call.texts if offer else ()))
+    return shown_tokens(model.tokenizer, texts, model.eog)
+
+
+def _thinking(model: Any, request: ChatRequest, beginning: str, inside: bool) -> Thinking | None:
+    """The bound of a thought, where the request names one."""
+    budget = request.thinking_budget
+    if model.reasoning is None or budget < 0:
+        return None
+    opened, closed = (beginning.rfind(mark) for mark in model.reasoning)
+    if opened != closed:
+        inside = opened > closed
+    closing = model.tokenizer.encode(model.reasoning[1], parse_special=True)
+    return Thinking(model.reasoning, inside, budget, tuple(closing))

@@ -86,6 +86,11 @@ class ServerSettings:
     )
     max_body: Size = setting(64 << 20, "largest request body", low=1 << 10)
     drain: Duration = setting(30.0, "how long to finish answers after SIGTERM", low=0)
+    reasoning: str = setting(
+        "off",
+        "whether the model thinks when a request does not say; auto = as its template has it",
+        choices=("off", "on", "auto"),
+    )
     log_prompts: bool = setting(False, "write prompts and answers to the log")
     config: Path | None = setting(
         None, "a TOML file of settings: [server], and a section for each plugin", in_file=False

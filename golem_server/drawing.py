@@ -1,15 +1,17 @@
 """Handing a request's prompts to the engine, the same way in every dialect."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import falcon
 
-from golem_core.sample import SamplerParams
+from golem_core.sample import RANDOM_SEED, SamplerParams
 from golem_core.schedule import Engine, Job, Request
 from golem_server.access_log import NOTE
 from golem_server.answer import Answer
 from golem_server.disconnect import client_gone
+from golem_server.errors import Refusal
 from golem_server.schema import Drawing, whole
 
 
@@ -19,33 +21,52 @@ def submit(
     request: Drawing,
     body: Mapping[str, Any],
     prompts: Sequence[Sequence[int]],
+    **options: Any,
 ) -> Answer:
-    """One job for each prompt, all or none.
+    """One job for each answer to each prompt, all or none; those to one prompt in a row.
+
+    options: further fields of golem_core's Request.
 
     Raises:
-        ParamError, ContextExceeded, QueueFull, EngineClosed: nothing is left running.
+        Refusal, ParamError, ContextExceeded, QueueFull, EngineClosed: nothing is left running.
     """
     model = engine.model
+    count = request.answers
+    slots = len(engine.slots)
+    if count > slots:
+        answers = "one answer" if slots == 1 else f"at most {slots} answers"
+        raise Refusal(
+            f"n is {count}: this server draws {answers}; start it with a larger -parallel for more"
+        )
     params = SamplerParams.resolve(model.sampling, body, tokenizer=model.tokenizer)
     slot = request.id_slot
-    slot = -1 if slot is None else whole("id_slot", slot, -1, len(engine.slots) - 1)
+    slot = -1 if slot is None else whole("id_slot", slot, -1, slots - 1)
     jobs: list[Job] = req.env[NOTE].jobs
     try:
         for tokens in prompts:
-            jobs.append(
-                engine.submit(
-                    Request(
-                        tokens=tokens,
-                        max_tokens=request.length,
-                        params=params,
-                        stop=request.stops,
-                        cache_prompt=request.cache_prompt is not False,
-                        id_slot=slot,
+            for place in range(count):
+                jobs.append(
+                    engine.submit(
+                        Request(
+                            tokens=tokens,
+                            max_tokens=request.length,
+                            params=_seeded(params, place),
+                            stop=request.stops,
+                            cache_prompt=request.cache_prompt is not False,
+                            id_slot=slot,
+                            **options,
+                        )
                     )
                 )
-            )
     except BaseException:
         for job in jobs:
             job.cancel()
         raise
-    return Answer(jobs, client_gone(req.env))
+    return Answer(jobs, client_gone(req.env), count)
+
+
+def _seeded(params: SamplerParams, place: int) -> SamplerParams:
+    """The settings of an answer: those after the first have seeds of their own."""
+    if not place or params.seed == RANDOM_SEED:
+        return params
+    return replace(params, seed=(params.seed + place) % RANDOM_SEED)

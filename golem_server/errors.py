@@ -40,6 +40,7 @@ class Refusal(Exception):
         *,
         status: int | None = None,
         retry: bool = False,
+        logged: str = "",
         **details: Any,
     ):
         super().__init__(message)
@@ -47,6 +48,7 @@ class Refusal(Exception):
         self.kind = kind
         self.status = status or STATUS[kind]
         self.retry = retry  # later the same request may be served
+        self.logged = logged or message  # what the log says of it, nothing of the answer
         self.details = details  # further members of the error object
 
     def body(self) -> dict[str, Any]:

@@ -2,18 +2,21 @@
 
 import itertools
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import falcon
 
-from golem_core.schedule import Result
-from golem_core.text.rendered import encode_rendered
+from golem_core.schedule import Job, Result, Step
+from golem_core.text.sorter import Kind
 from golem_server import chat, sse
 from golem_server.access_log import NOTE
 from golem_server.answer import new_id, usage
 from golem_server.body import read_object
 from golem_server.drawing import submit
 from golem_server.errors import JSON, Refusal, encode
+from golem_server.logprobs import Entries, legacy
+from golem_server.reply import Delta, Reply, call_json
 from golem_server.schema import ChatRequest, CompletionRequest, Drawing, read_request
 from golem_server.service import Service
 from golem_server.version import FINGERPRINT
@@ -46,9 +49,11 @@ class _Header:
             }
         )
 
-    def body(self, choices: list[Any], kind: str, results: list[Result]) -> dict[str, Any]:
-        """A whole answer; ``results`` is empty for a chunk that ends nothing."""
-        told = {"usage": usage(results)} if results else {}
+    def body(
+        self, choices: list[Any], kind: str, results: list[Result], count: int = 1
+    ) -> dict[str, Any]:
+        """A whole answer; ``results``, ``count`` to a prompt, is empty where nothing ends."""
+        told = {"usage": usage(results, count)} if results else {}
         timed = {"timings": results[0].timings()} if results else {}
         return {
             "choices": choices,
@@ -75,7 +80,7 @@ class _Resource:
         note = req.env[NOTE]
 
         def failed(refusal: Refusal) -> None:
-            note.refusal = refusal.message
+            note.refusal = refusal.logged
 
         sse.respond(resp, answer, writer, failed)
 
@@ -83,33 +88,65 @@ class _Resource:
 # ---- chat ----
 
 
+def delta_json(delta: Delta) -> dict[str, Any]:
+    """A piece of an answer as the ``delta`` of a chunk."""
+    piece = delta.piece
+    if piece.kind is Kind.CALL:
+        function = {"name": piece.name, "arguments": piece.text}
+        call = {"index": delta.index, "id": delta.id, "type": "function", "function": function}
+        return {"tool_calls": [call]}
+    name = "content" if piece.kind is Kind.CONTENT else "reasoning_content"
+    return {name: piece.text}
+
+
+def message_json(reply: Reply) -> dict[str, Any]:
+    """A whole answer as a message."""
+    message: dict[str, Any] = {"role": "assistant", "content": reply.content}
+    if reply.reasoning:
+        message["reasoning_content"] = reply.reasoning
+    if reply.calls:
+        message["tool_calls"] = [call_json(call) for call in reply.calls]
+    return message
+
+
 class _ChatWriter:
     """The chunks of a streamed chat answer."""
 
     KIND = "chat.completion.chunk"
 
-    def __init__(self, header: _Header, include_usage: bool):
+    def __init__(self, header: _Header, replies: list[Reply], include_usage: bool):
         self.header = header
+        self.replies = replies
         self.include_usage = include_usage
 
-    def _chunk(self, delta: dict[str, Any], reason: str | None, **more: Any) -> bytes:
-        choice = {"finish_reason": reason, "index": 0, "delta": delta}
+    def _chunk(
+        self, index: int, delta: dict[str, Any], entries: Any, reason: str | None, **more: Any
+    ) -> bytes:
+        choice: dict[str, Any] = {"finish_reason": reason, "index": index, "delta": delta}
+        if entries:
+            choice["logprobs"] = {"content": entries}
         return self.header.chunk([choice], self.KIND, **more)
 
-    def opening(self) -> bytes:
-        return self._chunk({"role": "assistant", "content": None}, None)
+    def _deltas(self, index: int, deltas: list[Delta]) -> bytes:
+        return b"".join(self._chunk(index, delta_json(d), d.entries, None) for d in deltas)
 
-    def delta(self, index: int, text: str) -> bytes:
-        return self._chunk({"content": text}, None)
+    def opening(self) -> bytes:
+        first = {"role": "assistant", "content": None}
+        return b"".join(self._chunk(index, first, (), None) for index in range(len(self.replies)))
+
+    def steps(self, index: int, steps: list[Step]) -> bytes:
+        return self._deltas(index, self.replies[index].take(steps))
 
     def ending(self, index: int, result: Result) -> bytes:
+        reply = self.replies[index]
         more = {} if self.include_usage else {"timings": result.timings()}
-        return self._chunk({}, result.finish_reason, **more)
+        last = self._deltas(index, reply.end(result))
+        return last + self._chunk(index, {}, reply.rest(), reply.finish_reason, **more)
 
     def closing(self, results: list[Result]) -> bytes:
         if not self.include_usage:
             return b""
-        told = {"usage": usage(results), "timings": results[0].timings()}
+        told = {"usage": usage(results, len(results)), "timings": results[0].timings()}
         return self.header.chunk([], self.KIND, **told)
 
 
@@ -120,21 +157,43 @@ class ChatCompletions(_Resource):
         body = read_object(req, self.max_body)
         request = read_request(ChatRequest, body)
         engine = self.service.engine
+        top = request.top
         with engine.entering():
-            prompt = chat.render(engine.model.template, request)
-            req.env[NOTE].prompts.append(prompt.text)
-            tokens = encode_rendered(engine.model.tokenizer, prompt.text)
-            answer = submit(req, engine, request, body, [tokens])
+            turn = chat.prepare(engine.model, request, self.service.server.reasoning)
+            req.env[NOTE].prompts.append(turn.text)
+            answer = submit(req, engine, request, body, [turn.tokens], n_probs=top, **turn.options)
+        tokenizer = engine.model.tokenizer
+        replies = [turn.reply(Entries(tokenizer) if top else None) for _ in answer.jobs]
         header = _Header(self.service, request)
         if request.stream:
-            writer = _ChatWriter(header, request.include_usage)
+            writer = _ChatWriter(header, replies, request.include_usage)
             self._stream(req, resp, answer, writer)
             return
-        result = answer.results()[0]
-        message = {"role": "assistant", "content": prompt.beginning + result.text}
-        choice = {"finish_reason": result.finish_reason, "index": 0, "message": message}
+        results = answer.results()
+        choices = [
+            _choice(*one, index)
+            for index, one in enumerate(zip(replies, answer.jobs, results, strict=True))
+        ]
         resp.content_type = JSON
-        resp.data = encode(header.body([choice], "chat.completion", [result]))
+        resp.data = encode(header.body(choices, "chat.completion", results, len(results)))
+
+
+def _choice(reply: Reply, job: Job, result: Result, index: int) -> dict[str, Any]:
+    """A choice of a whole answer."""
+    if job.request.n_probs:
+        reply.take(job.steps() or [])
+    else:
+        reply.whole(result.text)
+    reply.end(result)
+    reply.rest()
+    choice: dict[str, Any] = {
+        "finish_reason": reply.finish_reason,
+        "index": index,
+        "message": message_json(reply),
+    }
+    if job.request.n_probs:
+        choice["logprobs"] = {"content": reply.entries}
+    return choice
 
 
 # ---- completions ----
@@ -197,29 +256,64 @@ def text_of(tokenizer: Any, elements: list[str | int]) -> str:
     return "".join(parts)
 
 
+class _Continuation:
+    """One choice of a completion, while it is drawn.
+
+    echo: the prompt, where it is part of the text. top: competitors told of each token, None when
+    no probabilities were asked for.
+    """
+
+    def __init__(self, tokenizer: Any, echo: str, top: int | None):
+        self.text = echo
+        self._top = top
+        self._entries = Entries(tokenizer)
+
+    def take(self, steps: Iterable[Step]) -> str:
+        """The text that steps release."""
+        fresh = ""
+        for step in steps:
+            self._entries.take(step)
+            fresh += step.text
+        return fresh
+
+    def add(self, fresh: str) -> dict[str, list[Any]] | None:
+        """Adds a text to the choice's; what its tokens competed with, None when nobody asked."""
+        entries, start = self._entries.release(), len(self.text)
+        self.text += fresh
+        return None if self._top is None else legacy(entries, start, self._top)
+
+    def end(self, result: Result) -> None:
+        """The answer is over."""
+        self._entries.end(result)
+
+
 class _CompletionWriter:
     """The chunks of streamed completions."""
 
     KIND = "text_completion"
 
-    def __init__(self, header: _Header, echoes: list[str]):
+    def __init__(self, header: _Header, choices: list[_Continuation]):
         self.header = header
-        self.echoes = echoes
+        self.choices = choices
 
-    def _chunk(self, index: int, text: str, result: Result | None = None) -> bytes:
+    def _chunk(self, index: int, text: str, logprobs: Any, result: Result | None = None) -> bytes:
         reason = None if result is None else result.finish_reason
-        choice = {"text": text, "index": index, "logprobs": None, "finish_reason": reason}
+        choice = {"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}
         results = [] if result is None else [result]
         return sse.frame(self.header.body([choice], self.KIND, results))
 
     def opening(self) -> bytes:
-        return b"".join(self._chunk(i, text) for i, text in enumerate(self.echoes) if text)
+        texts = [choice.text for choice in self.choices]
+        return b"".join(self._chunk(i, text, None) for i, text in enumerate(texts) if text)
 
-    def delta(self, index: int, text: str) -> bytes:
-        return self._chunk(index, text)
+    def steps(self, index: int, steps: list[Step]) -> bytes:
+        choice = self.choices[index]
+        texts = [choice.take([step]) for step in steps]
+        return b"".join(self._chunk(index, text, choice.add(text)) for text in texts if text)
 
     def ending(self, index: int, result: Result) -> bytes:
-        return self._chunk(index, "", result)
+        self.choices[index].end(result)
+        return self._chunk(index, "", self.choices[index].add(""), result)
 
     def closing(self, results: list[Result]) -> bytes:
         return b""
@@ -233,27 +327,43 @@ class Completions(_Resource):
         request = read_request(CompletionRequest, body)
         engine = self.service.engine
         tokenizer = engine.model.tokenizer
+        top = request.top
+        if request.echo and top is not None:
+            raise Refusal(
+                "echo and logprobs together are not implemented: probabilities of the prompt's "
+                "tokens are not computed; leave one of them out"
+            )
         with engine.entering():
             given = read_prompts(request.prompt)
             prompts = [encode_elements(tokenizer, elements) for elements in given]
             texts = [text_of(tokenizer, elements) for elements in given]
             req.env[NOTE].prompts += texts
-            answer = submit(req, engine, request, body, prompts)
-        echoes = texts if request.echo else [""] * len(texts)
+            probs = 0 if top is None else max(top, 1)
+            answer = submit(req, engine, request, body, prompts, n_probs=probs)
+        echoes = [text if request.echo else "" for text in texts for _ in range(answer.count)]
+        choices = [_Continuation(tokenizer, echo, top) for echo in echoes]
         header = _Header(self.service, request)
         if request.stream:
-            writer = _CompletionWriter(header, echoes)
-            self._stream(req, resp, answer, writer)
+            self._stream(req, resp, answer, _CompletionWriter(header, choices))
             return
         results = answer.results()
-        choices = [
-            {
-                "text": echo + result.text,
-                "index": index,
-                "logprobs": None,
-                "finish_reason": result.finish_reason,
-            }
-            for index, (echo, result) in enumerate(zip(echoes, results, strict=True))
+        whole = [
+            _completion(*one, index)
+            for index, one in enumerate(zip(choices, answer.jobs, results, strict=True))
         ]
         resp.content_type = JSON
-        resp.data = encode(header.body(choices, "text_completion", results))
+        resp.data = encode(header.body(whole, "text_completion", results, answer.count))
+
+
+def _completion(choice: _Continuation, job: Job, result: Result, index: int) -> dict[str, Any]:
+    """A choice of whole completions."""
+    if job.request.n_probs:
+        choice.take(job.steps() or [])
+    choice.end(result)
+    logprobs = choice.add(result.text)
+    return {
+        "text": choice.text,
+        "index": index,
+        "logprobs": logprobs,
+        "finish_reason": result.finish_reason,
+    }

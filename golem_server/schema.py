@@ -15,6 +15,7 @@ from golem_server.body import json_type
 from golem_server.errors import Refusal
 
 INT_MAX = 2**31 - 1
+DEFAULT_TOP = 20  # competitors of a token that a chat answer tells unless it is said how many
 
 
 class StreamOptions(msgspec.Struct):
@@ -53,6 +54,11 @@ class Drawing(msgspec.Struct, kw_only=True):
         return [t for t in given if isinstance(t, str) and t] if isinstance(given, list) else []
 
     @property
+    def answers(self) -> int:
+        """How many are drawn to each prompt."""
+        return 1 if self.n is None else whole("n", self.n, 1, INT_MAX)
+
+    @property
     def include_usage(self) -> bool:
         return bool(self.stream_options and self.stream_options.include_usage)
 
@@ -60,11 +66,39 @@ class Drawing(msgspec.Struct, kw_only=True):
 class ChatRequest(Drawing):
     """``POST /v1/chat/completions``."""
 
-    messages: Any = None  # checked one by one in chat.py
+    messages: Any = None  # checked one by one in messages.py
+    tools: Any = None  # checked one by one in tools.py
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_format: str | None = None
+    reasoning_effort: str | None = None
+    thinking_budget_tokens: int | float | None = None
+    reasoning_budget_tokens: int | float | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | float | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+
+    @property
+    def thinking_budget(self) -> int:
+        """Most tokens of a thought, -1 = any number."""
+        for name in ("thinking_budget_tokens", "reasoning_budget_tokens"):
+            value = getattr(self, name)
+            if value is not None:
+                return whole(name, value, -1, INT_MAX)
+        return -1
+
+    @property
+    def top(self) -> int:
+        """Competitors told of each token, 0 = no probabilities at all."""
+        if not self.logprobs:
+            if self.top_logprobs is not None:
+                raise Refusal("top_logprobs requires logprobs to be set to true")
+            return 0
+        if self.top_logprobs is None:
+            return DEFAULT_TOP
+        return whole("top_logprobs", self.top_logprobs, 0, INT_MAX)
 
 
 class CompletionRequest(Drawing):
@@ -72,6 +106,14 @@ class CompletionRequest(Drawing):
 
     prompt: Any = None
     echo: bool | None = None
+    logprobs: bool | int | float | None = None
+
+    @property
+    def top(self) -> int | None:
+        """Competitors told of each token, None = no probabilities at all."""
+        if self.logprobs is None or self.logprobs is False:
+            return None
+        return whole("logprobs", self.logprobs, 0, INT_MAX)
 
 
 T = TypeVar("T", bound=Drawing)
@@ -85,13 +127,8 @@ LATER: Mapping[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "grammar": ("",),
     "json_schema": ({},),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
     "n_probs": (0,),
     "post_sampling_probs": (False,),
-    "reasoning_effort": ("none",),
-    "thinking_budget_tokens": (-1,),
-    "reasoning_budget_tokens": (-1,),
     "lora": ([],),
     "audio": (),
     "modalities": (["text"],),
@@ -124,17 +161,10 @@ def read_request(kind: type[T], body: Mapping[str, Any]) -> T:
         raise Refusal(_field_message(str(error), body)) from None
     for name, harmless in LATER.items():
         value = body.get(name)
-        if value is not None and value not in harmless:
+        if name not in kind.__struct_fields__ and value is not None and value not in harmless:
             hint = f" or send {msgspec.json.encode(harmless[0]).decode()}" if harmless else ""
             raise Refusal(f'"{name}" is not implemented by this server yet: leave it out{hint}')
-    _check_answers(request)
     return request
-
-
-def _check_answers(request: Drawing) -> None:
-    count = 1 if request.n is None else whole("n", request.n, 1, INT_MAX)
-    if count > 1:
-        raise Refusal(f"n is {count}: this server draws one answer")
 
 
 def whole(name: str, value: int | float, low: int, high: int) -> int:

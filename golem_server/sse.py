@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import falcon
 
-from golem_core.schedule import Result
+from golem_core.schedule import Result, Step
 from golem_server.answer import Answer
 from golem_server.errors import ClientGone, Refusal, as_refusal, encode
 
@@ -30,8 +30,8 @@ class Writer(Protocol):
     def opening(self) -> bytes:
         """What is sent once a slot is held."""
 
-    def delta(self, index: int, text: str) -> bytes:
-        """A piece of the answer ``index``."""
+    def steps(self, index: int, steps: list[Step]) -> bytes:
+        """What was drawn of the answer ``index``."""
 
     def ending(self, index: int, result: Result) -> bytes:
         """The end of the answer ``index``."""
@@ -84,19 +84,20 @@ def _frames(
             started = answer.started(KEEP_ALIVE_SECONDS)
         if opening := writer.opening():
             yield opening
-        for index, job in enumerate(answer.jobs):
-            quiet_since = time.monotonic()
-            for steps in answer.steps(job):
-                pieces = b"".join(writer.delta(index, s.text) for s in steps if s.text)
-                now = time.monotonic()
-                if pieces:
-                    yield pieces
-                elif now - quiet_since >= KEEP_ALIVE_SECONDS:
-                    yield COMMENT
-                else:
-                    continue
-                quiet_since = now
-            yield writer.ending(index, job.result)
+        quiet_since = time.monotonic()
+        for index, steps in answer.steps():
+            if steps is None:
+                pieces = writer.ending(index, answer.jobs[index].result)
+            else:
+                pieces = writer.steps(index, steps)
+            now = time.monotonic()
+            if pieces:
+                yield pieces
+            elif now - quiet_since >= KEEP_ALIVE_SECONDS:
+                yield COMMENT
+            else:
+                continue
+            quiet_since = now
         yield writer.closing([job.result for job in answer.jobs]) + DONE
     except ClientGone:
         return

@@ -16,6 +16,7 @@ import numpy as np
 
 from golem_core.state.states import States
 from golem_core.text.template import TemplateError
+from golem_plugins.qwen3.calls import QwenCalls
 from golem_server import sse, wsgi
 from golem_server.app import Application
 from golem_server.serve import Server
@@ -44,7 +45,12 @@ class FakeTokenizer:
         return {BOS: "<bos>", END: "<end>"}.get(token) or chr(token)
 
     def piece(self, token, special=False):
-        return bytes([token]) if token < 256 else b""
+        if token < 256:
+            return bytes([token])
+        return self.text(token).encode() if special else b""
+
+    def is_control(self, token):
+        return token >= 256
 
     def stream(self, *, shown=frozenset()):
         return FakeStream(self, shown)
@@ -73,20 +79,36 @@ class FakeStream:
 
 
 class FakeTemplate:
-    """``<role>content`` a line; a message "bad template" cannot be rendered."""
+    """``<role>content`` a line, and the rest as JSON; "bad template" cannot be rendered.
+
+    With ``inside`` the answer begins in a thought.
+    """
 
     def render(self, messages, *, tools=None, add_generation_prompt=True, **arguments):
         if any(m["content"] == "bad template" for m in messages):
             raise TemplateError("the template says: this conversation makes no sense")
-        text = "".join(f"<{m['role']}>{m['content']}\n" for m in messages)
+        text = "".join(self.turn(m) for m in messages)
         if arguments.get("shout"):
             text = text.upper()
-        return text + ("<assistant>" if add_generation_prompt else "")
+        names = ",".join(tool["function"]["name"] for tool in tools or [])
+        text = (f"<tools>{names}\n" if tools else "") + text
+        if arguments.get("enable_thinking"):
+            text = f"<thinks>{arguments.get('reasoning_effort', '')}\n" + text
+        if not add_generation_prompt:
+            return text
+        return text + "<assistant>" + ("<think>\n" if arguments.get("inside") else "")
+
+    def turn(self, message):
+        more = {key: message[key] for key in message if key not in ("role", "content")}
+        shown = json.dumps(more) if more else ""
+        return f"<{message['role']}>{message['content']}{shown}\n"
 
 
 def answer_to(prompt: str) -> bytes | None:
     """What the model says, all of it; None never ends."""
     message = prompt.split("<user>")[-1].split("\n")[0]
+    if "<tool>" in prompt.split("<user>")[-1]:
+        return b"the tools said: " + prompt.split("<tool>", 1)[1].encode()
     word, _, rest = message.partition(" ")
     if word == "forever":
         return None
@@ -94,6 +116,10 @@ def answer_to(prompt: str) -> bytes | None:
         return rest.encode()
     if word == "bytes":
         return bytes.fromhex(rest)
+    if word == "json":
+        return json.loads(rest).encode()
+    if word == "prompt":
+        return prompt.encode()
     return b"you said: " + message.encode()
 
 
@@ -144,7 +170,10 @@ class FakeExecutor:
 
     def score(self, held):
         row = np.zeros(N_VOCAB, np.float32)
-        prompt, marker, said = bytes(i for i in held if i < 256).partition(b"<assistant>")
+        before, marker, after = bytes(i for i in held if i < 256).rpartition(b"<assistant>")
+        prompt, said = (before, after) if marker else (after, b"")
+        if b"<inside>" in prompt:
+            said = said.removeprefix(b"<think>\n")
         if b"boom" in prompt:
             raise RuntimeError("the executor broke")
         if b"nan please" in prompt:
@@ -165,6 +194,8 @@ class FakeModel:
     """The parts of a model that the engine and the server look at."""
 
     architecture = "fake"
+    reasoning = ("<think>", "</think>")
+    call = QwenCalls()
     blocks = 2
     context_length = TRAINED
     n_vocab = N_VOCAB

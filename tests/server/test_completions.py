@@ -88,8 +88,11 @@ def test_usage_counts_every_prompt(served):
         ({"prompt": ""}, "an empty prompt"),
         ({"prompt": "a", "suffix": "b"}, '"suffix" is not implemented by this server yet'),
         ({"prompt": "a", "best_of": 2}, '"best_of" is not implemented by this server yet'),
-        ({"prompt": "a", "logprobs": 3}, '"logprobs" is not implemented by this server yet'),
-        ({"prompt": "a", "n": 2}, "n is 2: this server draws one answer"),
+        ({"prompt": "a", "logprobs": "3"}, "Field 'logprobs': type must be"),
+        ({"prompt": "a", "logprobs": -1}, "Field 'logprobs': Value must be between 0"),
+        ({"prompt": "a", "logprobs": 1, "echo": True}, "echo and logprobs together"),
+        ({"prompt": "a", "n": 3}, "n is 3: this server draws at most 2 answers"),
+        ({"prompt": "a", "tools": [{}]}, '"tools" is not implemented by this server yet'),
         ({"prompt": "a", "echo": "yes"}, "Field 'echo': type must be boolean, but is string"),
     ],
 )

@@ -1,0 +1,81 @@
+"""What drawn tokens competed with, in the shapes of the API.
+
+A token's entry exists where the text drawn until then ends on a whole character; its text is what
+the token released, so that the texts of all entries make up the answer.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from golem_core.schedule import Result, Step
+from golem_core.text.detokenizer import characters
+
+Entry = dict[str, Any]
+
+
+class Entries:
+    """The entries of one answer, until they leave with a piece of it."""
+
+    def __init__(self, tokenizer: Any):
+        self._tokenizer = tokenizer
+        self._waiting: list[Entry] = []
+
+    def take(self, step: Step) -> None:
+        """Makes the entry of a step, if it has one."""
+        if step.probs is None or not step.whole:
+            return
+        self._waiting.append(
+            {
+                "id": step.token,
+                "token": step.text,
+                "bytes": list(step.text.encode()),
+                "logprob": step.probs.drawn,
+                "top_logprobs": [self._candidate(*one) for one in step.probs.top],
+            }
+        )
+
+    def end(self, result: Result) -> None:
+        """The answer is over: tokens that made up a stop text are not part of it."""
+        while result.stop_type == "word" and self._waiting and not self._waiting[-1]["token"]:
+            self._waiting.pop()
+
+    def release(self) -> list[Entry]:
+        """The entries that have not left yet."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _candidate(self, token: int, logprob: float) -> Entry:
+        raw = self._tokenizer.piece(token)
+        text = characters(raw)
+        return {"id": token, "token": text, "bytes": list(raw), "logprob": logprob}
+
+
+def legacy(entries: Iterable[Entry], start: int, top: int) -> dict[str, list[Any]]:
+    """Entries in the shape of ``/v1/completions``: one list for each kind of value.
+
+    start: characters of the choice's text before the first entry. top: competitors to tell.
+    """
+    shape: dict[str, list[Any]] = {
+        "tokens": [],
+        "token_logprobs": [],
+        "top_logprobs": [],
+        "text_offset": [],
+    }
+    for entry in entries:
+        shape["tokens"].append(entry["token"])
+        shape["token_logprobs"].append(entry["logprob"])
+        best: dict[str, float] = {}
+        for one in entry["top_logprobs"][:top]:
+            best.setdefault(_name(one), one["logprob"])
+        shape["top_logprobs"].append(best)
+        shape["text_offset"].append(start)
+        start += len(entry["token"])
+    return shape
+
+
+def _name(candidate: Entry) -> str:
+    """A candidate's text, or its bytes where they are no text, as OpenAI writes them."""
+    raw = bytes(candidate["bytes"])
+    if candidate["token"].encode() == raw:
+        return candidate["token"]
+    return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)

@@ -1,0 +1,176 @@
+"""The messages of a conversation, checked one by one, as chat templates take them.
+
+Contents become plain text, roles those that templates know, the arguments of past calls objects.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from golem_server.body import json_type
+from golem_server.errors import Refusal
+
+Message = dict[str, Any]
+
+# What templates know each role as.
+ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "model": "assistant",
+    "tool": "tool",
+}
+MEDIA = {
+    "image_url": "image",
+    "input_audio": "audio",
+    "input_video": "video",
+    "video_url": "video",
+}
+
+
+def read_messages(given: Any) -> list[Message]:
+    """``[{"role", "content", …}, …]`` with roles of :data:`ROLES` and contents of plain text.
+
+    Those of the assistant may have ``tool_calls`` and ``reasoning_content``, results of tools
+    have ``tool_call_id`` and ``name`` where the client gave them.
+
+    Raises:
+        Refusal: for the first message that is wrong, with its place.
+    """
+    if given is None:
+        raise Refusal("'messages' is required")
+    if not isinstance(given, list):
+        raise Refusal("Expected 'messages' to be an array")
+    if not given:
+        raise Refusal("a conversation with no message")
+    messages = [_message(place, one) for place, one in enumerate(given)]
+    _check_results(messages)
+    if [m["role"] for m in messages[-2:]] == ["assistant", "assistant"]:
+        raise Refusal("Cannot have 2 or more assistant messages at the end of the list.")
+    return messages
+
+
+def _message(place: int, given: Any) -> Message:
+    if not isinstance(given, dict):
+        raise Refusal(f"message {place} is {json_type(given)}, and an object is expected")
+    role = given.get("role")
+    if not isinstance(role, str):
+        raise Refusal(f"message {place}: 'role' must be a string")
+    if role not in ROLES:
+        known = ", ".join(ROLES)
+        raise Refusal(f'message {place} has role "{role}"; the roles are {known}')
+    name = ROLES[role]
+    calls = _calls(place, given.get("tool_calls")) if name == "assistant" else []
+    if name != "assistant" and "content" not in given:
+        raise Refusal("All non-assistant messages must contain 'content'")
+    if name == "assistant" and given.get("content") is None and not calls:
+        raise Refusal("Assistant message must contain either 'content' or 'tool_calls'!")
+    message: Message = {"role": name, "content": _content(place, given.get("content"))}
+    if name == "assistant":
+        thought = _text(place, given, "reasoning_content") or _text(place, given, "reasoning")
+        message |= {"reasoning_content": thought} if thought else {}
+    if name == "tool":
+        texts = {key: _text(place, given, key) for key in ("tool_call_id", "name")}
+        message |= {key: text for key, text in texts.items() if text}
+    return message | ({"tool_calls": calls} if calls else {})
+
+
+def _text(place: int, given: Mapping[str, Any], key: str) -> str:
+    value = given.get(key)
+    if value is not None and not isinstance(value, str):
+        raise Refusal(f"message {place}: '{key}' must be a string")
+    return value or ""
+
+
+# ---- content ----
+
+
+def _content(place: int, given: Any) -> str:
+    if given is None or isinstance(given, str):
+        return given or ""
+    if not isinstance(given, list):
+        raise Refusal("Expected 'content' to be a string or an array")
+    return "\n".join(_part(place, part) for part in given)
+
+
+def _part(place: int, part: Any) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in MEDIA:
+        raise _no_media(place, MEDIA[kind], part)
+    if kind != "text":
+        raise Refusal("unsupported content[].type")
+    if not isinstance(part.get("text"), str):
+        raise Refusal(f"message {place}: a part of type text needs a 'text' that is a string")
+    return part["text"]
+
+
+def _no_media(place: int, what: str, part: Mapping[str, Any]) -> Refusal:
+    address = part.get(f"{what}_url")
+    address = address.get("url") if isinstance(address, dict) else address
+    if isinstance(address, str) and address.lower().startswith(("http://", "https://")):
+        return Refusal(
+            f"message {place}: this server does not fetch {what}s over the network; "
+            "send the bytes as a data: URI"
+        )
+    return Refusal(f"{what} input is not supported by this server")
+
+
+# ---- calls and their results ----
+
+
+def _calls(place: int, given: Any) -> list[Message]:
+    if given is None:
+        return []
+    if not isinstance(given, list):
+        raise Refusal(f"message {place}: 'tool_calls' must be an array")
+    return [_call(place, one) for one in given]
+
+
+def _call(place: int, given: Any) -> Message:
+    function = given.get("function") if isinstance(given, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(name, str) or not name:
+        raise Refusal(f"message {place}: a tool call with no function name")
+    call: Message = {"id": given["id"]} if isinstance(given.get("id"), str) else {}
+    arguments = _arguments(place, function.get("arguments"))
+    return call | {"type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _arguments(place: int, given: Any) -> dict[str, Any]:
+    """The object that a call's arguments are; clients send its text."""
+    problem = ""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given, strict=False) if given.strip() else {}
+        except RecursionError:
+            problem = ": they are nested too deep"
+        except ValueError as error:
+            problem = f": {error}"
+    given = {} if given is None else given
+    if problem or not isinstance(given, dict):
+        raise Refusal(f"message {place}: tool call arguments are not a JSON object{problem}")
+    return given
+
+
+def _check_results(messages: Sequence[Message]) -> None:
+    """A result of a tool follows the message that called it, or another result."""
+    caller = -1
+    for place, message in enumerate(messages):
+        if message["role"] != "tool":
+            caller = place
+            continue
+        if caller < 0:
+            raise Refusal(
+                f"message {place} is a tool result, and a result answers a call that came before it"
+            )
+        calls = messages[caller].get("tool_calls")
+        if not calls:
+            raise Refusal(f"message {place} is a tool result, but message {caller} made no call")
+        known = [call.get("id") for call in calls]
+        wanted = message.get("tool_call_id")
+        if wanted and None not in known and wanted not in known:
+            raise Refusal(
+                f'message {place} answers the call "{wanted}", which message {caller} did not '
+                f"make; it made {', '.join(known)}"
+            )
