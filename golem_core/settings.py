@@ -81,6 +81,11 @@ class _Detail:
     in_file: bool
     secret: bool
 
+    @property
+    def chosen_from(self) -> str:
+        """The choices that can be named; an empty one stands for saying nothing."""
+        return ", ".join(filter(None, self.choices))
+
 
 # ---- kinds of values ----
 
@@ -213,7 +218,7 @@ class Setting:
         """The value itself, when it is in range and among the choices."""
         d = self.detail
         if d.choices and value not in d.choices:
-            raise SettingsError(f'{origin}: "{value}" is none of {", ".join(d.choices)}')
+            raise SettingsError(f'{origin}: "{value}" is none of {d.chosen_from}')
         below = d.low is not None and not value >= d.low
         if below or (d.high is not None and not value <= d.high):
             show = self.kind.show
@@ -454,7 +459,7 @@ def help_text(
             lines.append(f"  -{s.flag} {value}".rstrip())
             notes = [s.detail.help]
             if s.detail.choices:
-                notes.append(f"one of {', '.join(s.detail.choices)}")
+                notes.append(f"one of {s.detail.chosen_from}")
             if s.default not in (None, "", False, ()):
                 notes.append(f"default {s.kind.show(s.default)}")
             if s.variable:

@@ -1,0 +1,63 @@
+"""Writes the tables of the documentation that the program knows better: flags, refused fields.
+
+    python docs/make_tables.py
+
+What lies between the two comments of a page is made here. A test fails when it is out of date.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from golem_core.settings import Setting, Table
+from golem_server.config import ACTIONS, OTHER_VARIABLES, ServerSettings
+from golem_server.schema import LATER
+
+HERE = Path(__file__).parent
+BEGIN, END = "<!-- made by docs/make_tables.py -->", "<!-- until here -->"
+
+
+def flags() -> Iterator[str]:
+    """The server's settings, verbs, and the variables that are no settings."""
+    yield "| flag | default | meaning |"
+    yield "|---|---|---|"
+    for setting in Table("server", ServerSettings).settings:
+        yield _row(setting)
+    for name, text in ACTIONS.items():
+        yield f"| `-{name}` | | {text} |"
+    yield ""
+    yield "| variable that is no setting | meaning |"
+    yield "|---|---|"
+    for name, text in OTHER_VARIABLES.items():
+        yield f"| `{name}` | {text} |"
+
+
+def _row(s: Setting) -> str:
+    value = s.detail.placeholder or s.kind.placeholder
+    default = "" if s.default in (None, "", False, ()) else f"`{s.kind.show(s.default)}`"
+    text = s.detail.help
+    if s.detail.choices:
+        text += f": {s.detail.chosen_from}"
+    return f"| `{f'-{s.flag} {value}'.rstrip()}` | {default} | {text} |"
+
+
+def refused() -> Iterator[str]:
+    """The fields of requests that are known and not served, with the values that ask for nothing."""
+    for name, harmless in LATER.items():
+        values = " or ".join(f"`{json.dumps(value)}`" for value in harmless)
+        yield f"- `{name}`" + (f": {values}" if values else "")
+
+
+PAGES: dict[str, Callable[[], Iterator[str]]] = {"operators.md": flags, "api.md": refused}
+
+
+def document(page: str) -> str:
+    """The text of a page with its table as it should be."""
+    head, _, rest = (HERE / page).read_text("utf-8").partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return "\n".join([head + BEGIN, "", *PAGES[page](), "", END + tail])
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        (HERE / name).write_text(document(name), "utf-8")
