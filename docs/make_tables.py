@@ -42,7 +42,7 @@ def _row(s: Setting) -> str:
 
 
 def refused() -> Iterator[str]:
-    """The fields of requests that are known and not served, with the values that ask for nothing."""
+    """Fields of requests that are known and not served, with the values that ask for nothing."""
     for name, harmless in LATER.items():
         values = " or ".join(f"`{json.dumps(value)}`" for value in harmless)
         yield f"- `{name}`" + (f": {values}" if values else "")

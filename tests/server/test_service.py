@@ -1,12 +1,15 @@
 """What a service opens its chat model with."""
 
 import pytest
+from falcon.testing import TestClient
 
 import golem_core.plugins
 from golem_core.plugins import load_plugins
 from golem_server import config, service
+from golem_server.app import create_app
 from golem_server.service import Service
 from tests.plugins import tiny
+from tests.server.fake import open_fake
 
 
 @pytest.fixture(scope="module")
@@ -44,4 +47,27 @@ def test_the_plugins_are_loaded_once(monkeypatch, path):
     served = Service(chosen, plugins)
     served.load()
     assert served.engine.model.architecture == "llama"
+    served.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}]}),
+        ("/v1/completions", {"prompt": "hello"}),
+    ],
+)
+def test_a_request_is_announced_while_it_is_prepared(monkeypatch, path, body):
+    """So that a pass about to start may wait for it."""
+    chosen = settings("fake.gguf")
+    served = Service(chosen, load_plugins(), open_fake)
+    application = create_app(served)
+    served.load()
+    engine, seen = served.engine, []
+    submit = engine.submit
+    monkeypatch.setattr(engine, "submit", lambda r: seen.append(engine._entering) or submit(r))
+    answer = TestClient(application).simulate_post(path, json=body)
+    assert (answer.status_code, seen, engine._entering) == (200, [1], 0)
+    assert TestClient(application).simulate_post(path, json={}).status_code == 400
+    assert engine._entering == 0
     served.close()
