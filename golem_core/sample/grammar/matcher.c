@@ -1,0 +1,370 @@
+/* Tokens against states. */
+
+#include "matcher.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool bound_init(Bound *b, const Tables *tables, const Trie *trie) {
+    *b = (Bound){.trie = trie, .words = (trie->vocab + 31) / 32};
+    for (int i = 0; i < MASKS; i++) b->masks[i].state = -1;
+    b->path = calloc(trie->deepest + 1, sizeof *b->path);
+    return stacks_init(&b->stacks, tables) && b->path;
+}
+
+void bound_free(Bound *b) {
+    stacks_free(&b->stacks);
+    for (int i = 0; i < MASKS; i++) free(b->masks[i].bits);
+    free(b->path);
+}
+
+static int32_t current(const Matcher *m) { return m->states[m->now]; }
+
+/* Every question starts here: the lock, a fresh budget, room. */
+static int begin(Matcher *m) {
+    Stacks *s = &m->bound->stacks;
+    pthread_mutex_lock(&s->lock);
+    s->work = 0;
+    return stacks_tidy(s, NULL);
+}
+
+static int finish(Matcher *m, int result) {
+    pthread_mutex_unlock(&m->bound->stacks.lock);
+    return result;
+}
+
+/* ---- one token ---- */
+
+static int32_t after_bytes(Stacks *s, int32_t state, const uint8_t *bytes, int count) {
+    for (int i = 0; i < count && state > DEAD; i++) state = stacks_byte(s, state, bytes[i]);
+    return state;
+}
+
+/* The state after a token that does not end the generation. */
+static int32_t after_token(Bound *b, int32_t state, int32_t token) {
+    const Trie *t = b->trie;
+    Stacks *s = &b->stacks;
+    const uint8_t *text = t->text + t->start[token];
+    int size = t->start[token + 1] - t->start[token];
+    bool spelled = size && size <= LONGEST_TOKEN && *text;
+    int32_t by_text = spelled ? after_bytes(s, state, text, size) : DEAD;
+    if (by_text < 0 || !s->nodes[state].tokens || !(spelled || t->steers[token])) return by_text;
+    int32_t by_name = stacks_token(s, state, token);
+    return by_name < 0 ? by_name : stacks_join(s, by_text, by_name);
+}
+
+/* The state after a token, kept for when it is accepted. */
+static int32_t try(Matcher *m, int32_t token) {
+    if (m->tried == token) return m->states[REMEMBERED];
+    int32_t state = after_token(m->bound, current(m), token);
+    if (state >= 0) {
+        m->tried = token;
+        m->states[REMEMBERED] = state;
+    }
+    return state;
+}
+
+int matcher_allows(Matcher *m, int32_t token) {
+    if (token < 0 || token >= m->bound->trie->vocab) return 0;
+    if (m->bound->trie->ends[token]) return matcher_may_end(m);
+    int error = begin(m);
+    if (error) return finish(m, error);
+    int32_t state = try(m, token);
+    return finish(m, state < 0 ? state : state != DEAD);
+}
+
+static void move(Matcher *m, int32_t state) {
+    m->now = (m->now + 1) % REMEMBERED;
+    m->states[m->now] = state;
+    if (m->past < REMEMBERED - 1) m->past++;
+    m->tried = -1;
+}
+
+int matcher_accept(Matcher *m, int32_t token) {
+    if (token < 0 || token >= m->bound->trie->vocab) return 0;
+    int error = begin(m);
+    if (error) return finish(m, error);
+    int32_t state = current(m);
+    if (m->bound->trie->ends[token]) {
+        if (!m->bound->stacks.nodes[state].done) return finish(m, 0);
+    } else {
+        state = try(m, token);
+        if (state <= DEAD) return finish(m, state);
+    }
+    move(m, state);
+    return finish(m, 1);
+}
+
+int matcher_feed(Matcher *m, const uint8_t *bytes, int count) {
+    int error = begin(m);
+    if (error) return finish(m, error);
+    int32_t state = after_bytes(&m->bound->stacks, current(m), bytes, count);
+    if (state <= DEAD) return finish(m, state);
+    move(m, state);
+    return finish(m, 1);
+}
+
+/* ---- all tokens ---- */
+
+typedef struct {
+    uint8_t low, high;
+} Range;
+
+/* Whether every character that goes on with these continuation bytes leads to `to`. */
+static int all_lead(Stacks *s, int32_t state, const Range *bytes, int count, int32_t to) {
+    if (!count) return state == to;
+    const uint8_t *class = s->t.byte_class;
+    for (int b = bytes->low; b <= bytes->high; b++) {
+        if (b > bytes->low && class[b] == class[b - 1]) continue;
+        int32_t next = stacks_byte(s, state, b);
+        if (next <= DEAD) return next;
+        int all = all_lead(s, next, bytes + 1, count - 1, to);
+        if (all <= 0) return all;
+    }
+    return 1;
+}
+
+/* Well-formed UTF-8 beyond ASCII. */
+static const struct {
+    int count;
+    Range bytes[4];
+} CHARACTERS[] = {
+    {2, {{0xc2, 0xdf}, {0x80, 0xbf}}},
+    {3, {{0xe0, 0xe0}, {0xa0, 0xbf}, {0x80, 0xbf}}},
+    {3, {{0xe1, 0xec}, {0x80, 0xbf}, {0x80, 0xbf}}},
+    {3, {{0xed, 0xed}, {0x80, 0x9f}, {0x80, 0xbf}}},
+    {3, {{0xee, 0xef}, {0x80, 0xbf}, {0x80, 0xbf}}},
+    {4, {{0xf0, 0xf0}, {0x90, 0xbf}, {0x80, 0xbf}, {0x80, 0xbf}}},
+    {4, {{0xf1, 0xf3}, {0x80, 0xbf}, {0x80, 0xbf}, {0x80, 0xbf}}},
+    {4, {{0xf4, 0xf4}, {0x80, 0x8f}, {0x80, 0xbf}, {0x80, 0xbf}}},
+};
+
+/* Fills plain[row of state]: where letters lead, and which other characters lead there too. */
+static int explore(Stacks *s, const Trie *t, int32_t state) {
+    int32_t to = stacks_byte(s, state, 'e');
+    if (to < 0) return to;
+    uint32_t groups = to == DEAD ? 0 : GROUPS_ALL;
+    for (int b = 0; b < 128 && groups; b++) {
+        int32_t next = stacks_byte(s, state, b);
+        if (next < 0) return next;
+        if (next != to) groups &= ~t->groups[b];
+    }
+    for (size_t i = 0; i < sizeof CHARACTERS / sizeof *CHARACTERS; i++) {
+        if (!(groups & GROUP_BEYOND_ASCII)) break;
+        int all = all_lead(s, state, CHARACTERS[i].bytes, CHARACTERS[i].count, to);
+        if (all < 0) return all;
+        if (!all) groups &= ~GROUP_BEYOND_ASCII;
+    }
+    s->plain[s->nodes[state].row] = (Plain){to, groups};
+    return 0;
+}
+
+/* Whether everything from a node of plain characters down may follow a state: a look at one state,
+ * or at as many as there are characters where they are counted. */
+static int all_may(Stacks *s, const Trie *t, int32_t state, const TrieNode *node) {
+    for (int left = node->chars; left > 0; left--) {
+        int row = s->nodes[state].row;
+        if (row < 0 || s->plain[row].next < 0) {
+            int error = explore(s, t, state);
+            if (error) return error;
+            row = s->nodes[state].row;
+        }
+        if (node->groups & ~s->plain[row].groups) return 0;
+        if (s->plain[row].next == state) return 1;
+        state = s->plain[row].next;
+    }
+    return 1;
+}
+
+static void allow_ranks(const Trie *t, uint32_t from, uint32_t to, uint32_t *bits) {
+    for (uint32_t r = from; r < to; r++) bits[t->order[r] >> 5] |= 1u << (t->order[r] & 31);
+}
+
+static int walk(Bound *b, int32_t state, uint32_t *bits) {
+    const Trie *t = b->trie;
+    Stacks *s = &b->stacks;
+    int32_t *path = b->path;
+    path[0] = state;
+    for (int i = 0; i < t->count;) {
+        const TrieNode *node = &t->nodes[i];
+        if (stacks_full(s)) {
+            Held way = {.states = path, .count = node->depth};
+            int error = stacks_tidy(s, &way);
+            if (error) return error;
+        }
+        if (node->chars != NOT_PLAIN) {
+            int all = all_may(s, t, path[node->depth - 1], node);
+            if (all < 0) return all;
+            if (all) {
+                allow_ranks(t, node->rank, t->nodes[node->skip].rank, bits);
+                i = node->skip;
+                continue;
+            }
+        }
+        int32_t to = stacks_byte(s, path[node->depth - 1], node->byte);
+        if (to < 0) return to;
+        if (to == DEAD) {
+            i = node->skip;
+            continue;
+        }
+        path[node->depth] = to;
+        allow_ranks(t, node->rank, node[1].rank, bits);
+        i++;
+    }
+    return 0;
+}
+
+/* Tokens that the state's token elements name. */
+static void by_name(Bound *b, int32_t state, uint32_t *bits) {
+    const Trie *t = b->trie;
+    const Stacks *s = &b->stacks;
+    int32_t except = -1; /* the one that every "any token but" excludes, -2 = none */
+    for (int i = 0; i < s->nodes[state].count; i++) {
+        Entry entry = s->entries[s->nodes[state].first + i];
+        int kind = s->t.kinds[entry.position];
+        int32_t token = s->t.values[entry.position];
+        if (kind == ELEMENT_TOKEN && !t->ends[token]) bits[token >> 5] |= 1u << (token & 31);
+        if (kind == ELEMENT_NOT_TOKEN) except = except == -1 || except == token ? token : -2;
+    }
+    if (except == -1) return;
+    for (int i = 0; i < t->vocab; i++) {
+        bool spelled = t->start[i + 1] > t->start[i] && t->text[t->start[i]] &&
+                       t->start[i + 1] - t->start[i] <= LONGEST_TOKEN;
+        if (i != except && !t->ends[i] && (spelled || t->steers[i]))
+            bits[i >> 5] |= 1u << (i & 31);
+    }
+}
+
+static int fill(Matcher *m, uint32_t *bits) {
+    Bound *b = m->bound;
+    Stacks *s = &b->stacks;
+    memset(bits, 0, b->words * sizeof *bits);
+    if (s->nodes[current(m)].tokens) by_name(b, current(m), bits);
+    if (s->nodes[current(m)].done)
+        for (int i = 0; i < b->trie->vocab; i++)
+            if (b->trie->ends[i]) bits[i >> 5] |= 1u << (i & 31);
+    return walk(b, current(m), bits);
+}
+
+/* The mask of the current state, out of those kept or a new one. */
+static int mask_of(Matcher *m, uint32_t **bits) {
+    Bound *b = m->bound;
+    if (b->collections != b->stacks.collections) { /* states have other numbers now */
+        for (int i = 0; i < MASKS; i++) b->masks[i].state = -1;
+        b->collections = b->stacks.collections;
+    }
+    int oldest = 0;
+    for (int i = 0; i < MASKS; i++) {
+        if (b->masks[i].state == current(m)) {
+            b->masks[i].age = ++b->age;
+            *bits = b->masks[i].bits;
+            return 0;
+        }
+        if (b->masks[i].age < b->masks[oldest].age) oldest = i;
+    }
+    if (!b->masks[oldest].bits) b->masks[oldest].bits = malloc(b->words * sizeof **bits);
+    *bits = b->masks[oldest].bits;
+    if (!*bits) return STACKS_NO_MEMORY;
+    b->masks[oldest].state = -1;
+    int error = fill(m, *bits);
+    if (error) return error;
+    if (b->collections == b->stacks.collections) {
+        b->masks[oldest].state = current(m);
+        b->masks[oldest].age = ++b->age;
+    }
+    return 0;
+}
+
+int matcher_mask(Matcher *m, uint32_t *bits) {
+    int error = begin(m);
+    uint32_t *mask;
+    if (!error) error = mask_of(m, &mask);
+    if (!error) memcpy(bits, mask, m->bound->words * sizeof *bits);
+    return finish(m, error);
+}
+
+int matcher_narrow(Matcher *m, float *row, int vocab) {
+    int error = begin(m), left = 0;
+    uint32_t *mask;
+    if (!error) error = mask_of(m, &mask);
+    if (error) return finish(m, error);
+    int words = m->bound->words < vocab / 32 ? m->bound->words : vocab / 32;
+    for (int w = 0; w < words; w++) {
+        uint32_t bits = mask[w];
+        float *part = row + 32 * w;
+        left += __builtin_popcount(bits);
+        if (bits == 0xffffffffu) continue;
+        for (int i = 0; i < 32; i++) part[i] = bits >> i & 1 ? part[i] : -INFINITY;
+    }
+    for (int i = 32 * words; i < vocab; i++) {
+        bool may = i < m->bound->trie->vocab && mask[i >> 5] >> (i & 31) & 1;
+        left += may;
+        if (!may) row[i] = -INFINITY;
+    }
+    return finish(m, left);
+}
+
+/* ---- the matcher itself ---- */
+
+int matcher_reset(Matcher *m) {
+    Stacks *s = &m->bound->stacks;
+    memset(m->states, 0, sizeof m->states);
+    m->now = m->past = 0;
+    m->tried = -1;
+    int error = begin(m);
+    if (error) return finish(m, error);
+    int32_t state = stacks_start(s);
+    if (state >= 0) m->states[0] = state;
+    return finish(m, state < 0 ? state : 0);
+}
+
+int matcher_init(Matcher *m, Bound *bound) {
+    memset(m, 0, sizeof *m);
+    m->bound = bound;
+    m->held.states = m->states;
+    m->held.count = REMEMBERED + 2;
+    pthread_mutex_lock(&bound->stacks.lock);
+    stacks_hold(&bound->stacks, &m->held);
+    pthread_mutex_unlock(&bound->stacks.lock);
+    return matcher_reset(m);
+}
+
+void matcher_free(Matcher *m) {
+    if (!m->bound) return;
+    pthread_mutex_lock(&m->bound->stacks.lock);
+    stacks_let_go(&m->held);
+    pthread_mutex_unlock(&m->bound->stacks.lock);
+}
+
+/* Both are of one grammar. */
+void matcher_copy(Matcher *to, const Matcher *from) {
+    pthread_mutex_lock(&to->bound->stacks.lock);
+    memcpy(to->states, from->states, sizeof to->states);
+    to->now = from->now;
+    to->past = from->past;
+    to->tried = from->tried;
+    pthread_mutex_unlock(&to->bound->stacks.lock);
+}
+
+bool matcher_may_end(const Matcher *m) {
+    pthread_mutex_lock(&m->bound->stacks.lock);
+    bool done = m->bound->stacks.nodes[current(m)].done;
+    pthread_mutex_unlock(&m->bound->stacks.lock);
+    return done;
+}
+
+bool matcher_may_go_on(const Matcher *m) {
+    pthread_mutex_lock(&m->bound->stacks.lock);
+    bool tops = m->bound->stacks.nodes[current(m)].count > 0;
+    pthread_mutex_unlock(&m->bound->stacks.lock);
+    return tops;
+}
+
+bool matcher_rollback(Matcher *m, int tokens) {
+    if (tokens < 0 || tokens > m->past) return false;
+    m->now = (m->now + REMEMBERED - tokens) % REMEMBERED;
+    m->past -= tokens;
+    m->tried = -1;
+    return true;
+}

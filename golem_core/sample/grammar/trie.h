@@ -1,0 +1,44 @@
+/* The texts of a vocabulary as a byte trie, laid out in the order a walk meets its nodes, so that
+ * tokens that begin alike are asked about once and a subtree can be skipped or allowed at once.
+ */
+#ifndef GOLEM_GRAMMAR_TRIE_H
+#define GOLEM_GRAMMAR_TRIE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { LONGEST_TOKEN = 4096, NOT_PLAIN = 255 };
+
+typedef struct {
+    uint32_t skip; /* node after the subtree */
+    uint32_t rank; /* tokens that sort before this node's text */
+    uint32_t groups; /* of the characters here and below */
+    uint16_t depth; /* bytes of the node's text */
+    uint8_t byte; /* the last of them */
+    uint8_t chars; /* most characters from here down, or NOT_PLAIN: this byte starts none, not all
+                      is UTF-8, or there are too many */
+} TrieNode;
+
+typedef struct {
+    int vocab; /* V */
+    uint8_t *text; /* all texts in a row */
+    uint32_t *start; /* (V + 1) */
+    uint8_t *ends; /* (V) the token ends a generation */
+    uint8_t *steers; /* (V) the token has no text but may be named */
+    TrieNode *nodes; /* (count + 1) the last holds only a rank */
+    int count;
+    int32_t *order; /* tokens with a text, by it */
+    uint32_t groups[256]; /* the group of a byte */
+    int ranked;
+    int deepest;
+} Trie;
+
+/* Characters that grammars tend to treat alike are one group, and what is not ASCII another. */
+enum { GROUPS_ALL = -1 };
+#define GROUP_BEYOND_ASCII 0x80000000u
+
+/* text and start are taken over; tokens that start with NUL or are too long take no part. */
+bool trie_build(Trie *t, int vocab, uint8_t *text, uint32_t *start);
+void trie_free(Trie *t);
+
+#endif
