@@ -364,7 +364,8 @@ def _all_buffers(lowering: Lowering, arrangement: Arrangement) -> list[Buffer]:
 
 def _pages(size: int) -> np.ndarray:
     """Zeroed bytes on a page boundary."""
-    return np.frombuffer(mmap.mmap(-1, max(size, 1)), np.uint8)
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return np.frombuffer(mmap.mmap(-1, max(size, 1), flags=private), np.uint8)
 
 
 def _aligned(block: np.ndarray) -> np.ndarray:

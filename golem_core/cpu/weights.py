@@ -82,7 +82,7 @@ class WeightStore:
         total = sum(experts * each for _, experts, each in sizes.values())
         if not total:
             return []
-        pages = mmap.mmap(-1, total + ALIGN)
+        pages = mmap.mmap(-1, total + ALIGN, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             pages.madvise(mmap.MADV_HUGEPAGE)
         at = np.frombuffer(pages, np.uint8).ctypes.data
