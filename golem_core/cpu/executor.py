@@ -124,7 +124,11 @@ class CpuExecutor:
         return self._plans[key]
 
     def describe(self, wanted: Sequence[str] = ("logits",)) -> str:
-        """The records of a plan, one a line; a bar marks where the workers meet."""
+        """The records of a plan, one a line.
+
+        ``|`` where the workers meet, ``:`` where they meet above two rows; indented: run in one
+        chain with the line before; ``*`` after a weight whose results are quantised in the store.
+        """
         return self._plan(wanted).describe()
 
     def profile(self, wanted: Sequence[str] = ("logits",)) -> list[tuple[float, str]]:
