@@ -1,5 +1,6 @@
 """Running servers: each test that takes ``served`` runs on waitress and on gunicorn."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -53,7 +54,12 @@ class Running:
         path = os.pathsep.join(filter(None, [str(ROOT), environ.get("PYTHONPATH")]))
         environ |= SETTINGS | settings | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
-            COMMANDS[kind], cwd=ROOT, env=environ, stderr=subprocess.PIPE, text=True
+            COMMANDS[kind],
+            cwd=ROOT,
+            env=environ,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -165,8 +171,8 @@ class Running:
         self.process.send_signal(signal.SIGTERM)
 
     def stop(self):
-        if self.process.poll() is None:
-            self.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # gunicorn's worker too
         self.process.wait(PATIENCE)
         self._reader.join(PATIENCE)
         self.process.stderr.close()
@@ -203,10 +209,11 @@ def reset(connection):
 def _running():
     servers = {}
 
-    def get(kind):
-        if kind not in servers:
-            servers[kind] = Running(kind).ready()
-        return servers[kind]
+    def get(kind, **settings):
+        key = (kind, *settings.items())
+        if key not in servers:
+            servers[key] = Running(kind, **settings).ready()
+        return servers[key]
 
     yield get
     for server in servers.values():
@@ -219,6 +226,14 @@ def served(request, _running):
     server = _running(request.param)
     yield server
     server.allow(None)
+    server.until_idle()
+
+
+@pytest.fixture(params=["waitress", "gunicorn"])
+def roomy(request, _running):
+    """As ``served``, with room for long prompts."""
+    server = _running(request.param, GOLEM_CONTEXT="8192")
+    yield server
     server.until_idle()
 
 
