@@ -48,11 +48,18 @@ def read_offer(request: ChatRequest, notation: CallFormat | None, architecture: 
             f'"tools" cannot be served with this model: golem does not know how {architecture} '
             "models write calls; leave it out or send []"
         )
+    if forced:
+        raise Refusal(
+            "tool_choice that forces a call is not implemented by this server yet; auto and none "
+            "are"
+        )
     return Offer(declared, parameters, forced, request.parallel_tool_calls is False)
 
 
 def _tool(place: int, given: Any) -> tuple[str, Mapping[str, Any]]:
-    kind = given.get("type") if isinstance(given, dict) else None
+    if not isinstance(given, dict):
+        raise Refusal(f"tool {place} is {json_type(given)}, and an object is expected")
+    kind = given.get("type")
     if kind != "function":
         shown = f'"{kind}"' if isinstance(kind, str) else json_type(kind)
         raise Refusal(f"tool {place}: tool type {shown} is not implemented; only functions are")

@@ -92,6 +92,7 @@ class FakeTemplate:
             text = text.upper()
         names = ",".join(tool["function"]["name"] for tool in tools or [])
         text = (f"<tools>{names}\n" if tools else "") + text
+        text = ("<inside>" if arguments.get("inside") else "") + text
         if arguments.get("enable_thinking"):
             text = f"<thinks>{arguments.get('reasoning_effort', '')}\n" + text
         if not add_generation_prompt:
@@ -119,7 +120,7 @@ def answer_to(prompt: str) -> bytes | None:
     if word == "json":
         return json.loads(rest).encode()
     if word == "prompt":
-        return prompt.encode()
+        return prompt.replace("<assistant>", "[assistant]").encode()
     return b"you said: " + message.encode()
 
 
