@@ -70,7 +70,7 @@ def _signature(method) -> str:
     """The parameters without self and without types; the docstring tells those better."""
     parameters = list(inspect.signature(method).parameters.values())[1:]
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
-    return str(inspect.Signature(bare))
+    return str(inspect.Signature(bare)).replace("'", '"')
 
 
 def _fenced(text: str, language: str) -> Iterator[str]:
