@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golem_core.text import TokenizerError, load_tokenizer
+from golem_core.text.sorter import shown_tokens
 from golem_core.text.split import SPLITTERS
 from golem_core.text.vocabulary import Kind
 from tests.core.text.vocabularies import (
@@ -94,6 +95,15 @@ def test_bytes_that_become_no_character_are_shown_once_that_is_sure():
     lead, tail, x = BYTES.find("ð"), BYTES.find("Ł"), BYTES.find("x")
     stream = BYTES.stream()
     assert [stream.push(token) for token in (lead, x, tail, x)] == ["", "\ufffdx", "\ufffd", "x"]
+
+
+def test_a_stream_shows_the_control_tokens_it_is_told_to():
+    tokenizer = load_tokenizer(byte_header(("<a>", CONTROL), ("<b>", CONTROL), ("<c>", USER)))
+    ids = tokenizer.encode("x<a>y<b><c>")
+    for shown, text in (((), "xy<c>"), (("<a>",), "x<a>y<c>"), (("<a>", "<b>"), "x<a>y<b><c>")):
+        stream = tokenizer.stream(shown=shown_tokens(tokenizer, shown, hidden=()))
+        assert "".join(stream.push(token) for token in ids) == text
+    assert not shown_tokens(tokenizer, ["<a>"], hidden={tokenizer.find("<a>")})
 
 
 def test_special_tokens_in_a_text():
