@@ -30,7 +30,8 @@ OPTIONS = {"CMAKE_BUILD_TYPE": "Release", "GGML_NATIVE": "ON", "LLAMA_BUILD_TEST
 class Source:
     """Where a program's source comes from and what of it is built.
 
-    folder: within the archive. bench, server: flags for its best speed.
+    folder: within the archive. bench, server: flags for its best speed. missing: files the
+    archive lacks and the build needs, and what to write into them.
     """
 
     package: str
@@ -40,6 +41,7 @@ class Source:
     options: dict[str, str] = field(default_factory=dict)
     bench: tuple[str, ...] = ()
     server: tuple[str, ...] = ()
+    missing: dict[str, str] = field(default_factory=dict)
 
 
 SOURCES = {
@@ -63,6 +65,10 @@ SOURCES = {
         {"CMAKE_C_FLAGS": "-w", "CMAKE_CXX_FLAGS": "-w"},  # gcc 12 warns 130,000 lines
         bench=("-rtr", "1"),
         server=("-rtr",),
+        missing={
+            "common/cmake/build-info-gen-cpp.cmake": "set(BUILD_NUMBER 0)\n"
+            "configure_file(common/build-info.cpp.in common/build-info.cpp)\n"
+        },
     ),
 }
 
@@ -87,6 +93,9 @@ def fetch(folder: Path, source: Source) -> Path:
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")
         archive.unlink()
+        for name, text in source.missing.items():
+            (unpacked / name).parent.mkdir(parents=True, exist_ok=True)
+            (unpacked / name).write_text(text)
     return unpacked
 
 
