@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from golem_core.sample.grammar.errors import GrammarLimit
-from golem_core.sample.grammar.expressions import Ranges, common, merged
+from golem_core.sample.grammar.ranges import Ranges, common, split
 
 DEAD, DONE = 0, 1  # as in stacks.h
 _MOST_STATES = 60_000
@@ -52,23 +52,7 @@ class Classes:
         """Edges by the number above the low ``bits``, whose states read the rest."""
         if not bits:
             return [(a, b, DONE) for a, b in ranges]
-        full = (1 << bits) - 1
-        parts: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for a, b in ranges:
-            first, last = a >> bits, b >> bits
-            low, high = a & full, b & full
-            if first == last:
-                parts.setdefault((first, first), []).append((low, high))
-                continue
-            if low:
-                parts.setdefault((first, first), []).append((low, full))
-                first += 1
-            if high < full:
-                parts.setdefault((last, last), []).append((0, high))
-                last -= 1
-            if first <= last:
-                parts.setdefault((first, last), []).append((0, full))
-        return [(a, b, self._rest(merged(r), bits)) for (a, b), r in sorted(parts.items())]
+        return [(a, b, self._rest(rest, bits)) for (a, b), rest in split(ranges, bits)]
 
     def _rest(self, ranges: Ranges, bits: int) -> int:
         edges = self._split(ranges, bits - 6)

@@ -6,14 +6,9 @@ schema's value, a token, whatever comes until a marker. ``Grammar`` takes the re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-Ranges = tuple[tuple[int, int], ...]  # inclusive, ascending, apart from each other
-
-LAST = 0x10FFFF  # code point
-EVERY: Ranges = ((0, LAST),)
-SURROGATES = (0xD800, 0xDFFF)
+from golem_core.sample.grammar.ranges import Ranges, merged, minus
 
 
 class Expression:
@@ -31,7 +26,7 @@ class Text(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Chars(Expression):
-    """One character (a code point in UTF-8) of a class. Surrogates have no UTF-8 and never match."""
+    """One character of a class of code points, in UTF-8, which surrogates do not have."""
 
     ranges: Ranges
 
@@ -148,50 +143,3 @@ def until(marker: bytes) -> Expression:
 def _overlap(marker: bytes, seen: bytes) -> int:
     """Length of the longest beginning of ``marker`` that ``seen`` ends with."""
     return next(n for n in range(min(len(marker), len(seen)), -1, -1) if seen.endswith(marker[:n]))
-
-
-# ---- sets of code points ----
-
-
-def merged(ranges: Iterable[Sequence[int]]) -> Ranges:
-    """The same numbers as ranges in order and apart from each other; empty ranges are dropped."""
-    result: list[tuple[int, int]] = []
-    for low, high in sorted((r[0], r[1]) for r in ranges if r[0] <= r[1]):
-        if result and low <= result[-1][1] + 1:
-            result[-1] = (result[-1][0], max(high, result[-1][1]))
-        else:
-            result.append((low, high))
-    return tuple(result)
-
-
-def common(a: Ranges, b: Ranges) -> Ranges:
-    """What both hold."""
-    result = []
-    i = j = 0
-    while i < len(a) and j < len(b):
-        low, high = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
-        if low <= high:
-            result.append((low, high))
-        if a[i][1] < b[j][1]:
-            i += 1
-        else:
-            j += 1
-    return tuple(result)
-
-
-def complement(a: Ranges, last: int = LAST) -> Ranges:
-    """What is missing of 0 … last."""
-    result = []
-    at = 0
-    for low, high in a:
-        if low > at:
-            result.append((at, low - 1))
-        at = high + 1
-    if at <= last:
-        result.append((at, last))
-    return tuple(result)
-
-
-def minus(a: Ranges, b: Ranges) -> Ranges:
-    """What only the first holds."""
-    return common(a, complement(b))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from golem_core.sample.grammar.errors import GrammarError
 from golem_core.sample.grammar.expressions import (
-    EVERY,
     Chain,
     Chars,
     Choice,
@@ -21,9 +20,8 @@ from golem_core.sample.grammar.expressions import (
     Rule,
     Text,
     Token,
-    complement,
-    merged,
 )
+from golem_core.sample.grammar.ranges import EVERY, complement, merged
 
 MOST_REPETITIONS = 2000  # llama.cpp's MAX_REPETITION_THRESHOLD
 _DEEPEST = 200  # parentheses within parentheses
@@ -34,8 +32,8 @@ _ESCAPES = {"t": 9, "r": 13, "n": 10, "\\": 92, '"': 34, "[": 91, "]": 93, "-": 
 _HEX = {"x": 2, "u": 4, "U": 8}
 
 
-def parse(text: str) -> Rule:
-    """The rule ``root`` of a grammar, which reaches all others it needs. Raises GrammarError."""
+def parse(text: str) -> dict[str, Rule]:
+    """The rules of a grammar by name; ``root`` is among them. Raises GrammarError."""
     return _Parser(text).parse()
 
 
@@ -49,7 +47,7 @@ class _Parser:
         self._names: dict[str, int] = {}  # those of the rule being read
         self._depth = 0
 
-    def parse(self) -> Rule:
+    def parse(self) -> dict[str, Rule]:
         self._space(newlines=True)
         while self._at < len(self._text):
             self._rule()
@@ -60,7 +58,7 @@ class _Parser:
             for name, at in names.items():
                 if name not in self._defined:
                     raise self._error(f"Undefined rule identifier '{name}'", at)
-        return self._rules["root"]
+        return self._rules
 
     # ---- characters ----
 

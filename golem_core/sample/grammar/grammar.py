@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,14 +34,17 @@ _ONE_EMPTY_TEXT = Vocabulary([b"\0"])  # nothing matches it: for trying a gramma
 class Grammar:
     """A grammar: ``Matcher(grammar, vocabulary)`` holds an answer to it.
 
-    root: an expression, or a rule. prune: leave out what can never come to an end; otherwise such
+    root: an expression, or a rule. others: rules that need not be reached from it, but must make
+    sense too. prune: leave out what can never come to an end; otherwise such
     parts are kept and an answer that enters one never may end. Raises GrammarError for left
     recursion, GrammarLimit for a grammar that is too large.
     """
 
-    def __init__(self, root: Expression, *, prune: bool = False):
+    def __init__(self, root: Expression, *, others: Iterable[Rule] = (), prune: bool = False):
         tables = _Tables()
         start = tables.rule_of(root)
+        for rule in others:
+            tables.rule_of(rule)
         tables.lower()
         if prune:
             tables.prune()
@@ -61,7 +64,8 @@ class Grammar:
         """A grammar from GBNF, llama.cpp's notation; its start is the rule ``root``."""
         from golem_core.sample.grammar.gbnf import parse
 
-        return Grammar(parse(text))
+        rules = parse(text)
+        return Grammar(rules["root"], others=rules.values())
 
     @staticmethod
     def of_schema(schema: Any, *, padded: bool = False) -> Grammar:

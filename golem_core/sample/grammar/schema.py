@@ -1,0 +1,260 @@
+"""JSON schemas as grammars, exactly: every text that a schema's grammar admits is valid.
+
+The grammar writes what llama.cpp's converter writes for the keywords both keep (blanks, the order
+of members, digits), and keeps more of them: bounds of numbers, multiples, patterns in general,
+names by pattern, how many members. What it cannot keep it refuses, naming keyword and path;
+nothing is dropped. Where a schema leaves the order or the number of things open, the grammar may
+offer less than all valid texts: members come in the order they are declared or with the required
+ones first, tuples come whole, members that nobody named only where the schema speaks of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from golem_core.sample.grammar import json_text, merged, numbers
+from golem_core.sample.grammar.automaton import TooLarge, words
+from golem_core.sample.grammar.document import Alternative, Document, Flat
+from golem_core.sample.grammar.errors import GrammarError, GrammarLimit, SchemaError
+from golem_core.sample.grammar.expressions import (
+    NEVER,
+    NOTHING,
+    Expression,
+    Rule,
+    Text,
+    alt,
+    repeat,
+    seq,
+    text,
+)
+from golem_core.sample.grammar.grammar import Grammar
+from golem_core.sample.grammar.json_text import SPACE, Strings, literal
+from golem_core.sample.grammar.judge import Judge
+from golem_core.sample.grammar.objects import Objects
+
+JSON_OBJECT = {"type": "object"}  # what response_format json_object means
+
+MOST_ITEMS = 10_000  # that are counted
+MOST_RULES = 20_000
+FEW_TEXTS = 32
+_BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+
+
+def expression_of(schema: Any) -> Expression:
+    """The JSON texts of a schema, to be put into a larger grammar. Raises SchemaError.
+
+    A schema that no value satisfies gives an expression of no text.
+    """
+    return _converted(schema)[1]
+
+
+def _converted(schema: Any) -> tuple[Converter, Expression]:
+    converter = Converter(Document(schema))
+    try:
+        return converter, converter.convert()
+    except RecursionError:
+        raise SchemaError("", "#", "the schema is nested too deeply") from None
+
+
+def grammar_of(schema: Any, *, padded: bool = False) -> Grammar:
+    """The grammar of a schema. padded: with blanks around the value. Raises SchemaError."""
+    converter, value = _converted(schema)
+    try:
+        grammar = Grammar(seq(SPACE, value, SPACE) if padded else value, prune=True)
+    except GrammarLimit as error:
+        raise SchemaError("", "#", f"the schema is too large: {error}") from None
+    except GrammarError as error:
+        raise SchemaError("$ref", "#", f"$ref: {error}") from None
+    if grammar.never:
+        keyword, path = converter.nothing[0] if converter.nothing else ("", "#")
+        cause = f": {keyword} leaves none" if keyword else ""
+        raise SchemaError(keyword, path, f"no value satisfies the schema{cause}")
+    return grammar
+
+
+class Converter:
+    """Turns one document into expressions."""
+
+    def __init__(self, document: Document):
+        self.document = document
+        self.judge = Judge(document)
+        self.strings = Strings(free=True)
+        self.plain_strings = Strings(free=False)
+        self._rules: dict[tuple[str, ...], Rule] = {}
+        self._waiting: list[tuple[tuple[str, ...], Rule]] = []
+        self._objects = Objects(self)
+        self.nothing: list[tuple[str, str]] = []  # (keyword, path) of what left no value somewhere
+
+    def convert(self) -> Expression:
+        """The expression of the whole document."""
+        root = self.value(["#"])
+        while self._waiting:
+            paths, rule = self._waiting.pop()
+            options = [self._alternative(a) for a in self.document.together(paths)]
+            rule.body = alt(*options)
+        return root
+
+    def value(self, paths: Iterable[str]) -> Expression:
+        """A value that satisfies the schemas at these paths; written once, however often used."""
+        schemas = {path: self.document.at(path) for path in paths}
+        if any(schema is False for schema in schemas.values()):
+            return NEVER
+        key = tuple(sorted(path for path, schema in schemas.items() if schema is not True))
+        if not key:
+            return json_text.VALUE
+        rule = self._rules.get(key)
+        if rule is None:
+            if len(self._rules) >= MOST_RULES:
+                raise SchemaError("", key[0], f"more than {MOST_RULES} schemas together")
+            rule = self._rules[key] = Rule(key[0])
+            self._waiting.append((key, rule))
+        return rule
+
+    def _alternative(self, alternative: Alternative) -> Expression:
+        flats = alternative.flats
+        constants = merged.constants(flats)
+        if constants is not None:
+            fine = [v for v in constants if self.judge.satisfies(v, alternative, True)]
+            if not fine:
+                self.never(flats, "const", "enum")
+            return _one_of(dict.fromkeys(literal(value) for value in fine))
+        self._tell_apart(alternative)
+        options = []
+        for name in sorted(merged.types(flats, inferred=True)):
+            options.append(getattr(self, f"_{name}")(flats))
+        return alt(*options) if options else self.never(flats, "type")
+
+    def _tell_apart(self, alternative: Alternative) -> None:
+        """No text of this alternative may satisfy another schema of a oneOf it chose from."""
+        for path, chosen in alternative.chosen:
+            for i in range(len(self.document.at(path)["oneOf"])):
+                if i == chosen:
+                    continue
+                for other in self.document.expand(self.document.child(path, "oneOf", i)):
+                    together = (*alternative.flats, *other.flats)
+                    if self.judge.any_satisfies(together, alternative.flats):
+                        raise SchemaError(
+                            "oneOf",
+                            path,
+                            f"oneOf: a value may satisfy both schema {chosen} and schema {i}, "
+                            "counted from 0, and must not; tell them apart by a required "
+                            "property with different constants, or use anyOf",
+                        )
+
+    def never(self, flats: Sequence[Flat], *keywords: str) -> Expression:
+        """No text; notes the first of these keywords that is there as the reason."""
+        for keyword in keywords:
+            for flat in flats:
+                if keyword in flat.schema:
+                    self.nothing.append((keyword, flat.path))
+                    return NEVER
+        return NEVER
+
+    # ---- one type each ----
+
+    def _null(self, flats: Sequence[Flat]) -> Expression:
+        return json_text.NULL
+
+    def _boolean(self, flats: Sequence[Flat]) -> Expression:
+        return json_text.BOOLEAN
+
+    def _integer(self, flats: Sequence[Flat]) -> Expression:
+        return self._numeric(flats, whole=True)
+
+    def _number(self, flats: Sequence[Flat]) -> Expression:
+        return self._numeric(flats, whole=False)
+
+    def _numeric(self, flats: Sequence[Flat], whole: bool) -> Expression:
+        low, high = merged.bounds(flats)
+        step = merged.step(flats)
+        if whole or step:
+            low, high = numbers.rounded(low, lower=True), numbers.rounded(high, lower=False)
+            whole = True
+        if low is None and high is None and step <= 1:
+            return json_text.INTEGER if whole else json_text.NUMBER
+        try:
+            found = numbers.automaton(low, high, whole=whole, step=step)
+        except TooLarge:
+            keyword = "multipleOf" if step > 1 else "minimum"
+            path = next((f.path for f in flats if keyword in f.schema), flats[0].path)
+            reason = f"{keyword} {step or ''} is more than this server counts"
+            raise SchemaError(keyword, path, reason) from None
+        if found.never:
+            return self.never(flats, "multipleOf", *_BOUNDS)
+        return json_text.plain(found, "number")
+
+    def _string(self, flats: Sequence[Flat]) -> Expression:
+        found = merged.text(flats)
+        if found is None:
+            return json_text.STRING
+        if found.never:
+            return self.never(flats, "pattern", "format", "minLength")
+        by_pattern = any("pattern" in f.schema or f.get("format") in merged.FORMATS for f in flats)
+        return (self.plain_strings if by_pattern else self.strings).spell(found)
+
+    def _array(self, flats: Sequence[Flat]) -> Expression:
+        low, high = merged.least(flats, "minItems"), merged.most(flats, "maxItems")
+        listed = merged.tuple_length(flats)
+        if listed:
+            low = max(low, listed if high is None else min(listed, high))
+            if high is None and not merged.has_rest(flats) and low <= listed:
+                high = listed
+        self._refuse_unique(flats, high)
+        if max(low, high or 0) > MOST_ITEMS:
+            keyword = "minItems" if low > MOST_ITEMS else "maxItems"
+            path = next(f.path for f in flats if keyword in f.schema)
+            raise SchemaError(keyword, path, f"{keyword} above {MOST_ITEMS} is not counted")
+        if high is not None and low > high:
+            return self.never(flats, "maxItems")
+        items = [self.value(merged.item(self.document, flats, i)) for i in range(listed)]
+        rest = self.value(merged.item(self.document, flats, listed))
+        return json_text.brackets(_items(items, rest, low, high))
+
+    def _refuse_unique(self, flats: Sequence[Flat], high: int | None) -> None:
+        for flat in flats:
+            if flat.get("uniqueItems") and (high is None or high > 1):
+                raise SchemaError(
+                    "uniqueItems",
+                    flat.path,
+                    "uniqueItems is not kept exactly, so it is refused; leave it out, or ask for "
+                    "an object with a property for each item",
+                )
+
+    def _object(self, flats: Sequence[Flat]) -> Expression:
+        return self._objects.write(flats)
+
+
+def _one_of(texts: Iterable[Text]) -> Expression:
+    """Any of these texts; many share what they begin with."""
+    texts = list(texts)
+    if len(texts) > FEW_TEXTS:
+        with contextlib.suppress(TooLarge):
+            return json_text.plain(words(t.data.decode() for t in texts), "enum")
+    return alt(*texts)
+
+
+def _items(items: list[Expression], rest: Expression, low: int, high: int | None) -> Expression:
+    """``low`` to ``high`` items with commas between: those listed, as many as may be, then others.
+
+    low: no less than what is listed and may be there.
+    """
+    following = seq(",", SPACE, rest)
+    items = items[:high]
+    if items:
+        most = None if high is None else high - len(items)
+        return seq(*_between(items), repeat(following, low - len(items), most))
+    if high == 0:
+        return NOTHING
+    most = None if high is None else high - 1
+    one = seq(rest, repeat(following, max(0, low - 1), most))
+    return one if low else alt(one, NOTHING)
+
+
+def _between(items: list[Expression]) -> Iterable[Expression]:
+    for i, item in enumerate(items):
+        if i:
+            yield text(",")
+            yield SPACE
+        yield item
