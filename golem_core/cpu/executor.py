@@ -155,10 +155,6 @@ class CpuExecutor:
             self.program, inputs, slots=self.slots, context=self.context, maxima=self.maxima
         )
         sizes = bound.sizes
-        if self.program.states and bound.runs[:, 2].sum() != sizes.get("n"):
-            raise ProgramError(
-                f"runs are of {bound.runs[:, 2].sum()} columns, the pass has n = {sizes.get('n')}"
-            )
         plan, empty = self._needed(wanted, sizes)
         self._cancel[0] = 0
         made = plan.run(sizes, bound.arrays, bound.runs)

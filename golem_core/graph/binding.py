@@ -57,15 +57,16 @@ def bind(
         )
     if program.states and runs is None:
         raise ProgramError('program keeps states but the pass binds no "runs"')
-    sizes: dict[str, int] = {}
+    if program.states and "n" not in program.axes:
+        raise ProgramError('program keeps states but no axis "n" says how many columns it has')
+    # The runs say how many columns there are; an input that has more or fewer is the wrong one.
+    sizes = {} if runs is None or "n" not in program.axes else {"n": int(runs[:, 2].sum())}
     arrays = {}
     for name, value in program.inputs.items():
         if name not in inputs:
             raise ProgramError(f'program reads input "{name}" but the pass binds no such array')
         arrays[name] = _array(value, inputs[name], name)
         _solve(value, arrays[name], name, sizes)
-    if runs is not None and "n" in program.axes:
-        sizes.setdefault("n", int(runs[:, 2].sum()))
     for symbol in program.axes:
         most = maxima.get(symbol, program.axes[symbol])
         if sizes.setdefault(symbol, 0) > most:
