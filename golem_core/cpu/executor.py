@@ -16,7 +16,7 @@ from golem_core.cpu.cores import core_numbers, physical_cores, usable_cpus
 from golem_core.cpu.weights import WeightStore
 from golem_core.graph.binding import bind
 from golem_core.graph.program import Program
-from golem_core.graph.values import ProgramError, Value, extent_at
+from golem_core.graph.values import Value, extent_at
 from golem_core.state import States
 
 SPIN = 4000  # looks at a changing word before a thread sleeps: some 50 microseconds

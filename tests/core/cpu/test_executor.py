@@ -86,7 +86,10 @@ def test_positions_may_differ_from_the_index():
         ({"runs": np.array([[2, 0, 3, 0, 1]], np.int32)}, "run 0 is of slot 2"),
         ({"runs": np.array([[0, 0, 3, 62, 1]], np.int32)}, "covers index 62 to 64"),
         ({"runs": np.array([[0, 1, 3, 0, 1]], np.int32)}, "not consecutive columns"),
-        ({"runs": np.array([[0, 0, 2, 0, 1]], np.int32)}, 'input "tokens" has 3 rows, which is no n with n = 2'),
+        (
+            {"runs": np.array([[0, 0, 2, 0, 1]], np.int32)},
+            'input "tokens" has 3 rows, which is no n with n = 2',
+        ),
         ({"runs": np.array([[0, 0, 3, 0, 2]], np.int32)}, "drawn runs (role 0) come before"),
         ({"runs": np.array([[0, 0, 1, 0, 1], [1, 1, 2, 0, 0]], np.int32)}, "drawn runs (role 0)"),
         ({"runs": np.array([[0, 0, 1, 0, 1], [0, 1, 2, 1, 1]], np.int32)}, "one run a pass"),
