@@ -15,6 +15,10 @@ from dataclasses import dataclass
 WORDS = ["river", "stone", "harbour", "lantern", "winter", "market", "engine", "paper"]
 
 
+class ClientError(RuntimeError):
+    """A server did not answer whole."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """One answer: when it was asked for, its first and last token (seconds), and its counts."""
@@ -34,7 +38,7 @@ def prompt(words: int, seed: int) -> str:
 
 
 async def ask(port: int, text: str, length: int) -> Answer:
-    """Streams one completion of ``length`` tokens. Raises RuntimeError for anything but a 200."""
+    """Streams one completion of ``length`` tokens. Raises ClientError for anything but a 200."""
     body = json.dumps(
         {
             "prompt": text,
@@ -63,7 +67,7 @@ async def ask(port: int, text: str, length: int) -> Answer:
             usage = json.loads(line[6:]).get("usage") or usage
     writer.close()
     if b" 200 " not in status or not usage:
-        raise RuntimeError(f"port {port} answered {status.decode(errors='replace').strip()}")
+        raise ClientError(f"answered {status.decode(errors='replace').strip() or 'nothing'!r}")
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
     return Answer(asked, first, last, usage["prompt_tokens"], cached, usage["completion_tokens"])
 

@@ -20,12 +20,13 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
 from benchmarks.bandwidth import PlainRead
-from benchmarks.clients import Round, round_of
-from benchmarks.programs import Golem, Llama, bench_samples, serving
+from benchmarks.clients import ClientError, Round, round_of
+from benchmarks.programs import Golem, Llama, ProgramError, bench_samples, serving
 from ref.peer import MANIFEST, Peer
 
 PROMPT_WORDS, DRAWN = 256, 64
@@ -47,6 +48,17 @@ def bench_flags(tests: list[str]) -> Iterator[list]:
         yield flags if depth == "0" else [*flags, "-d", depth]
 
 
+@contextmanager
+def peer_may_fail(program) -> Iterator[None]:
+    """A peer that cannot run something leaves a gap in the table; golem has to run everything."""
+    try:
+        yield
+    except (ProgramError, ClientError, OSError) as error:
+        if isinstance(program, Golem):
+            raise
+        print(f"{program.name} failed: {str(error).strip()[-300:]}", file=sys.stderr)
+
+
 def bench_rounds(programs, model: Path, tests: list[str], args) -> Samples:
     """All bench tests of one model, the programs in turns."""
     samples: Samples = defaultdict(lambda: defaultdict(list))
@@ -54,9 +66,19 @@ def bench_rounds(programs, model: Path, tests: list[str], args) -> Samples:
     for number in range(args.rounds):
         for program in programs if number % 2 == 0 else programs[::-1]:
             for flags in bench_flags(tests):
-                for test, values in bench_samples(program, model, [*flags, *common]).items():
-                    samples[test][program.name] += values
+                with peer_may_fail(program):
+                    for test, values in bench_samples(program, model, [*flags, *common]).items():
+                        samples[test][program.name] += values
     return samples
+
+
+def http_turn(program, model: Path, clients: int, number: int, args) -> list[Round]:
+    """One server's turn: a short round to warm up, then the repetitions, with new prompts."""
+    settings = {"parallel": clients, "context": 1024, "threads": args.threads}
+    with serving(program, model, **settings) as port:
+        round_of(port, clients, 16, 8, seed=number)
+        seeds = range(1 + number * 100, 1 + number * 100 + args.repetitions)
+        return [round_of(port, clients, PROMPT_WORDS, DRAWN, seed) for seed in seeds]
 
 
 def http_rounds(programs, model: Path, counts: list[int], args) -> Samples:
@@ -66,13 +88,8 @@ def http_rounds(programs, model: Path, counts: list[int], args) -> Samples:
         rounds: dict[str, list[Round]] = defaultdict(list)
         for number in range(args.rounds):
             for program in programs if number % 2 == 0 else programs[::-1]:
-                settings = {"parallel": clients, "context": 1024, "threads": args.threads}
-                with serving(program, model, **settings) as port:
-                    round_of(port, clients, 16, 8, seed=number)
-                    for again in range(args.repetitions):
-                        seed = 1 + number * 100 + again
-                        got = round_of(port, clients, PROMPT_WORDS, DRAWN, seed)
-                        rounds[program.name].append(got)
+                with peer_may_fail(program):
+                    rounds[program.name] += http_turn(program, model, clients, number, args)
         label = f"{clients} client{'s' * (clients > 1)}"
         for name, values in rounds.items():
             samples[f"{label}, drawn + read"][name] = [r.total for r in values]
