@@ -1,6 +1,12 @@
 """Drawing tokens: llama-server's sampler chain and its random numbers, in C."""
 
-from golem_core.sample._sampler import Generator, NonFiniteLogits, Sampler, Workspace
+from golem_core.sample._sampler import (
+    Generator,
+    NonFiniteLogits,
+    Sampler,
+    Workspace,
+    refusal,
+)
 from golem_core.sample.dry import DryHeads, dry_heads
 from golem_core.sample.params import NAMES, ORDER, RANDOM_SEED, ParamError, SamplerParams
 from golem_core.sample.probs import Probs
@@ -18,4 +24,5 @@ __all__ = [
     "SamplerParams",
     "Workspace",
     "dry_heads",
+    "refusal",
 ]

@@ -1,5 +1,5 @@
 # distutils: sources = golem_core/sample/chain.c golem_core/sample/order.c golem_core/sample/filters.c golem_core/sample/history.c golem_core/sample/draw.c golem_core/sample/row.c golem_core/sample/rng.c
-# distutils: depends = golem_core/sample/chain.h golem_core/sample/rng.h
+# distutils: depends = golem_core/sample/chain.h golem_core/sample/rng.h golem_core/sample/constraint.h
 # distutils: include_dirs = golem_core/sample
 # distutils: libraries = m
 """The sampler chain in C: one call draws for every scored row of a pass, without the GIL.
@@ -12,10 +12,12 @@ import secrets
 
 import numpy as np
 
+from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
+from golem_core.sample.grammar.errors import GrammarError, GrammarLimit
 from golem_core.sample.params import NAMES, RANDOM_SEED, ParamError
 from golem_core.sample.probs import Probs
 
@@ -27,6 +29,13 @@ cdef extern from "rng.h":
     uint32_t rng_next(Rng *rng)
     double rng_double(Rng *rng)
     float rng_float(Rng *rng)
+
+
+cdef extern from "constraint.h":
+    const char *CONSTRAINT_CAPSULE
+    ctypedef struct Constraint:
+        void *self
+        int (*accept)(void *, int32_t) nogil
 
 
 cdef extern from "chain.h":
@@ -61,6 +70,7 @@ cdef extern from "chain.h":
         float mirostat_tau, mirostat_eta, mirostat_mu
         bint adaptive
         float adaptive_target, adaptive_decay, adaptive_sum, adaptive_weight
+        const Constraint *constraint
         bint greedy
         Rng draw_rng
         Rng xtc_rng
@@ -73,6 +83,8 @@ cdef extern from "chain.h":
 
     int PICK_NOT_FINITE
     int PICK_NO_MEMORY
+    int PICK_DEAD_END
+    int PICK_GAVE_UP
     bint workspace_init(CWorkspace *w, int vocab)
     void workspace_free(CWorkspace *w)
     void chain_free(Chain *chain)
@@ -109,13 +121,16 @@ cdef class Sampler:
     the model must never draw. heads: ``dry_heads`` of the breakers, needed when
     ``params.dries``. prompt: i32 ids that penalties and DRY count as said. n_probs: best tokens to
     report with each draw (``probs``), 0 = none. post_sampling: of what the chain left instead of
-    the raw logits. Raises ParamError when nothing is left to draw.
+    the raw logits. matcher: a grammar's Matcher that every drawn token has to pass, with
+    llama-server's order: the drawn token is asked about, and drawn again from those that may
+    follow when it may not. Raises ParamError when nothing is left to draw.
 
     seed: the one in use, drawn here when the params leave it open.
     """
 
     cdef Chain chain
     cdef object _heads  # keeps the arrays alive
+    cdef object _matcher
     cdef Workspace _own
     cdef readonly uint32_t seed
 
@@ -133,6 +148,7 @@ cdef class Sampler:
         prompt=(),
         int n_probs=0,
         bint post_sampling=False,
+        matcher=None,
     ):
         cdef Chain *c = &self.chain
         self.seed = secrets.randbelow(RANDOM_SEED) if params.seed == RANDOM_SEED else params.seed
@@ -183,6 +199,11 @@ cdef class Sampler:
             c.probs_values = <float *>_room(c.probs, sizeof(float))
         if c.penalises or c.dries:
             self._accept_prompt(np.ascontiguousarray(prompt, np.int32))
+        if matcher is not None:
+            self._matcher = matcher
+            c.constraint = <const Constraint *>PyCapsule_GetPointer(
+                matcher.constraint, CONSTRAINT_CAPSULE
+            )
 
     def __dealloc__(self):
         chain_free(&self.chain)
@@ -227,17 +248,27 @@ cdef class Sampler:
             self.accept(prompt[i])
 
     cpdef accept(self, int32_t token):
-        """Counts a token as said. ``sample`` and ``pick_many`` do it for those they draw."""
+        """Counts a token as said. ``sample`` and ``pick_many`` do it for those they draw.
+
+        Raises GrammarError when the matcher does not let it follow.
+        """
+        cdef const Constraint *constraint = self.chain.constraint
         if not 0 <= token < self.chain.vocab:
             raise ValueError(f"token {token}: the vocabulary has {self.chain.vocab}")
+        if constraint != NULL and constraint.accept(constraint.self, token) <= 0:
+            raise GrammarError(f"token {token} may not follow in the grammar")
         if not chain_accept(&self.chain, token):
             raise MemoryError
 
     def sample(self, const float[::1] logits):
-        """Draws from one row (V,) and accepts the token. Raises NonFiniteLogits."""
+        """Draws from one row (V,) and accepts the token. Raises NonFiniteLogits, and GrammarError
+        when the matcher allows nothing that can be drawn."""
         if self._own is None:
             self._own = Workspace(self.chain.vocab)
-        return self._own.pick_many([self], logits[None, :])[0]
+        token = self._own.pick_many([self], logits[None, :])[0]
+        if token < 0:
+            raise refusal(token)
+        return token
 
     def probs(self):
         """Probs of the last draw, None when none were asked for."""
@@ -267,7 +298,9 @@ cdef class Workspace:
     def pick_many(self, list samplers, const float[:, ::1] logits):
         """Draws with samplers[i] from logits[i] and accepts; returns the tokens as ints.
 
-        logits: (m, V) f32, m = len(samplers); left as they are. Raises NonFiniteLogits.
+        logits: (m, V) f32, m = len(samplers); left as they are. Raises NonFiniteLogits. A row
+        whose matcher lets nothing follow gives a negative number instead of a token, for
+        ``refusal``.
         """
         cdef int m = len(samplers), row
         cdef Sampler sampler
@@ -300,6 +333,16 @@ cdef class Workspace:
             return [drawn[row] for row in range(m)]
         finally:
             free(chains)
+
+
+def refusal(int code):
+    """The error that a negative number of ``pick_many`` stands for."""
+    if code == PICK_GAVE_UP:
+        return GrammarLimit.reached()
+    return GrammarError(
+        "the grammar allows nothing here that can be drawn: no token spells what it wants, or "
+        "logit_bias or ignore_eos bans those that do"
+    )
 
 
 cdef void *_room(size_t count, size_t size) except NULL:

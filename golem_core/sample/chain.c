@@ -5,6 +5,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool workspace_init(Workspace *w, int vocab) {
     *w = (Workspace){.vocab = vocab};
@@ -19,6 +20,7 @@ bool workspace_init(Workspace *w, int vocab) {
 
 void workspace_free(Workspace *w) {
     free(w->row);
+    free(w->allowed);
     free(w->list);
     free(w->spare);
     free(w->keys);
@@ -89,24 +91,54 @@ static int best_token(Workspace *w, Chain *chain) {
     return row_best(w->logits, w->vocab);
 }
 
-int chain_pick(Chain *chain, Workspace *w, const float *logits) {
-    if (!row_finite(logits, w->vocab)) return PICK_NOT_FINITE;
+/* A token from the current logits, biases added; or PICK_NO_MEMORY. */
+static int choose(Workspace *w, Chain *chain) {
+    if (chain->greedy) return best_token(w, chain);
+    int position = run(w, chain);
+    if (position < 0) return position;
+    if (chain->probs && chain->probs_after) report_left(chain, w, position);
+    return w->list[position].id;
+}
+
+static void start(Workspace *w, const Chain *chain, const float *logits) {
     w->logits = logits;
     w->listed = false;
     add_biases(w, chain);
-    int token;
-    if (chain->greedy) {
-        token = best_token(w, chain);
-        if (token < 0) return token;
-    } else {
-        int position = run(w, chain);
-        if (position < 0) return position;
-        token = w->list[position].id;
-        if (chain->probs && chain->probs_after) report_left(chain, w, position);
-    }
-    /* All of a row that is not banned -inf: nothing was chosen, something was only left over. */
+}
+
+/* A token that the constraint allows. */
+static int choose_allowed(Workspace *w, Chain *chain, const float *logits) {
+    if (!w->allowed) w->allowed = malloc(w->vocab * sizeof *w->allowed);
+    if (!w->allowed) return PICK_NO_MEMORY;
+    memcpy(w->allowed, logits, w->vocab * sizeof *logits);
+    int left = chain->constraint->narrow(chain->constraint->self, w->allowed, w->vocab);
+    if (left <= 0) return left ? PICK_GAVE_UP : PICK_DEAD_END;
+    start(w, chain, w->allowed);
+    if (w->logits[row_best(w->logits, w->vocab)] == -INFINITY) return PICK_DEAD_END;
+    return choose(w, chain);
+}
+
+int chain_pick(Chain *chain, Workspace *w, const float *logits) {
+    if (!row_finite(logits, w->vocab)) return PICK_NOT_FINITE;
+    const float sum = chain->adaptive_sum, weight = chain->adaptive_weight;
+    start(w, chain, logits);
+    int token = choose(w, chain);
+    if (token < 0) return token;
+    /* All of a row that is not banned is -inf: nothing was chosen, something was only left over. */
     if (logits[token] == -INFINITY && logits[row_best(logits, w->vocab)] == -INFINITY)
         return PICK_NOT_FINITE;
+    const Constraint *constraint = chain->constraint;
+    if (constraint) {
+        int allowed = constraint->allows(constraint->self, token);
+        if (!allowed) {
+            chain->adaptive_sum = sum; /* only a token that is kept counts */
+            chain->adaptive_weight = weight;
+            token = choose_allowed(w, chain, logits);
+            if (token < 0) return token;
+        }
+        int taken = allowed < 0 ? allowed : constraint->accept(constraint->self, token);
+        if (taken <= 0) return taken ? PICK_GAVE_UP : PICK_DEAD_END;
+    }
     if (chain->probs && !chain->probs_after) report_raw(chain, w, logits, token);
     return chain_accept(chain, token) ? token : PICK_NO_MEMORY;
 }

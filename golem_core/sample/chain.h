@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "constraint.h"
 #include "rng.h"
 
 typedef struct {
@@ -25,6 +26,7 @@ typedef struct {
     int vocab;
     const float *logits; /* (V) current logits: the model's row, or `row` once one has changed */
     float *row;          /* (V) */
+    float *allowed;      /* (V) the row without what a grammar refuses, or NULL until then */
     Candidate *list;     /* (V) candidates, the first `size` are alive */
     Candidate *spare;    /* (V) */
     int size;
@@ -87,6 +89,8 @@ typedef struct {
     bool adaptive; /* adaptive_p takes the place of the plain draw */
     float adaptive_target, adaptive_decay, adaptive_sum, adaptive_weight;
 
+    const Constraint *constraint; /* what the answer is held to, or NULL */
+
     bool greedy; /* the best logit wins whatever the filters do */
     Rng draw_rng, xtc_rng;
 
@@ -98,7 +102,9 @@ typedef struct {
     float probs_drawn;
 } Chain;
 
-enum { PICK_NOT_FINITE = -1, PICK_NO_MEMORY = -2 };
+/* PICK_DEAD_END: nothing that the constraint allows can be drawn. PICK_GAVE_UP: the constraint
+ * itself could not say. */
+enum { PICK_NOT_FINITE = -1, PICK_NO_MEMORY = -2, PICK_DEAD_END = -3, PICK_GAVE_UP = -4 };
 
 bool workspace_init(Workspace *w, int vocab);
 void workspace_free(Workspace *w);
@@ -106,7 +112,10 @@ void workspace_free(Workspace *w);
 void chain_free(Chain *chain);
 
 /* Draws a token from logits (V) and accepts it; or PICK_NOT_FINITE when one is NaN or +inf or all
- * are -inf, PICK_NO_MEMORY. Reads only `logits`. */
+ * are -inf, PICK_NO_MEMORY, PICK_DEAD_END, PICK_GAVE_UP. Reads only `logits`.
+ *
+ * A token that the constraint refuses is drawn again from the tokens it allows, through the whole
+ * chain and with new random numbers, as llama-server does. */
 int chain_pick(Chain *chain, Workspace *w, const float *logits);
 
 /* Takes a token into the windows of the penalties and DRY. False when memory is out. */

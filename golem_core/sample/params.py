@@ -90,7 +90,10 @@ class SamplerParams:
 
     logit_bias: (token, added value) pairs, -inf bans; duplicates add up. samplers: the chain's
     order, names of ``NAMES``. seed: of every generator of the request, taken modulo 2**32;
-    ``RANDOM_SEED`` draws a fresh one.
+    ``RANDOM_SEED`` draws a fresh one. grammar: GBNF the answer is held to. json_schema: a schema
+    it is held to, unless there is a grammar; None = none. grammar_after: they hold from the end of
+    this token, or of this text, on (an answer that thinks first); until then the answer may not
+    end.
     """
 
     seed: int = RANDOM_SEED
@@ -122,6 +125,9 @@ class SamplerParams:
     ignore_eos: bool = False
     logit_bias: tuple[tuple[int, float], ...] = ()
     samplers: tuple[str, ...] = ORDER
+    grammar: str = ""
+    json_schema: Any = None
+    grammar_after: int | bytes | None = None
 
     def __post_init__(self):
         for f in fields(self):
@@ -182,6 +188,11 @@ class SamplerParams:
             values["samplers"] = parse_samplers(sent)
         if (sent := request.get("logit_bias")) is not None:
             values["logit_bias"] = parse_logit_bias(sent, tokenizer)
+        if (sent := request.get("grammar")) is not None:
+            if not isinstance(sent, str):
+                raise _wrong_type("grammar", "string", sent)
+            values["grammar"] = sent
+        values["json_schema"] = request.get("json_schema")
         return cls(**values)
 
     @property
@@ -189,6 +200,11 @@ class SamplerParams:
         """Whether repeat, frequency or presence penalties do anything."""
         unused = (self.repeat_penalty, self.frequency_penalty, self.presence_penalty) == (1, 0, 0)
         return self.repeat_last_n > 0 and not unused
+
+    @property
+    def constrained(self) -> bool:
+        """Whether a grammar or a schema is asked for."""
+        return bool(self.grammar) or self.json_schema is not None
 
     @property
     def dries(self) -> bool:

@@ -29,6 +29,7 @@ from golem_core.sample import Probs
 from golem_core.schedule.engine import Engine, Stats
 from golem_core.schedule.errors import (
     ContextExceeded,
+    DeadEnd,
     EngineClosed,
     ModelChanged,
     PassFailed,
@@ -41,6 +42,7 @@ from golem_core.schedule.thought import Thinking
 
 __all__ = [
     "ContextExceeded",
+    "DeadEnd",
     "Engine",
     "EngineClosed",
     "Job",

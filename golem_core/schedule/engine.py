@@ -18,11 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from golem_core.sample import ParamError, Probs, Sampler, Workspace, dry_heads
+from golem_core.sample import ParamError, Probs, Sampler, Workspace, dry_heads, refusal
+from golem_core.sample.grammar import GrammarError
 from golem_core.schedule.answer import Answer
+from golem_core.schedule.constraints import Constraints
 from golem_core.schedule.durations import go_duration
 from golem_core.schedule.errors import (
     ContextExceeded,
+    DeadEnd,
     EngineClosed,
     ModelChanged,
     PassFailed,
@@ -58,6 +61,7 @@ class Stats:
     prompt_seconds: float = 0.0  # from slot to first token, summed over answers
     draw_seconds: float = 0.0  # from first to last token, summed over answers
     pass_seconds: float = 0.0
+    vocabularies: int = 0  # read for grammars: 0 until somebody asks for one
     waiting: int = 0  # now: requests without a slot
     running: int = 0  # now: requests with one
 
@@ -107,6 +111,7 @@ class Engine:
         ]
         self._eog = frozenset(model.eog)
         self._workspace = Workspace(model.n_vocab)
+        self._constraints = Constraints(model.tokenizer, self._eog)
         self._heads: OrderedDict[tuple[str, ...], Any] = OrderedDict()
         self._door = threading.Condition()
         self._waiting: deque[Answer] = deque()
@@ -172,7 +177,9 @@ class Engine:
             prompt=ids,
             n_probs=request.n_probs,
             post_sampling=request.post_sampling_probs,
+            matcher=self._constraints.matcher(params, request.grammar),
         )
+        self.stats.vocabularies = self._constraints.vocabularies
         limit = self._default_length if request.max_tokens is None else request.max_tokens
         with self._door:
             if not self._serving:
@@ -377,10 +384,17 @@ class Engine:
             run.answer.fed(run.count, now)
         self._account(batch, len(scored), now - start)
         for run, (token, probs) in zip(scored, drawn, strict=True):
-            self._hand_out(run.answer, token, probs, now)
+            if isinstance(token, GrammarError):
+                with self._door:
+                    self._fail([run.answer], DeadEnd, str(token), token)
+            else:
+                self._hand_out(run.answer, token, probs, now)
 
-    def _draw(self, answers: list[Answer], logits: np.ndarray) -> list[tuple[int, Probs | None]]:
-        """The next token of each answer, whose logits are a row, and what it competed with.
+    def _draw(
+        self, answers: list[Answer], logits: np.ndarray
+    ) -> list[tuple[int | GrammarError, Probs | None]]:
+        """The next token of each answer, whose logits are a row, and what it competed with; or
+        why its grammar lets none follow.
 
         A token that is forced is not drawn: it competed with none and costs no random number.
         """
@@ -388,14 +402,18 @@ class Engine:
         samplers = [answers[i].sampler for i in free]
         rows = logits if len(free) == len(answers) else logits[free]
         drawn = self._workspace.pick_many(samplers, rows)
-        taken: list[tuple[int, Probs | None]] = [(0, None)] * len(answers)
+        taken: list[tuple[int | GrammarError, Probs | None]] = [(0, None)] * len(answers)
         for i, sampler, token in zip(free, samplers, drawn, strict=True):
-            taken[i] = (token, sampler.probs())
+            taken[i] = (refusal(token), None) if token < 0 else (token, sampler.probs())
             self.stats.probs += taken[i][1] is not None
         for i, answer in enumerate(answers):
             if answer.forced:
-                taken[i] = (answer.forced.popleft(), None)
-                answer.sampler.accept(taken[i][0])
+                token = answer.forced.popleft()
+                try:
+                    answer.sampler.accept(token)
+                    taken[i] = (token, None)
+                except GrammarError as error:
+                    taken[i] = (error, None)
         return taken
 
     def _hand_out(self, answer: Answer, token: int, probs: Probs | None, now: float) -> None:

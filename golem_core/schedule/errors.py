@@ -36,5 +36,9 @@ class PassFailed(ScheduleError):
     """The pass this request took part in failed; the cause is chained. Its slot was cleared."""
 
 
+class DeadEnd(PassFailed):
+    """What this request's grammar allows cannot be drawn; others of the pass went on."""
+
+
 class ModelChanged(PassFailed):
     """The model's file was replaced, cut or touched while it was being served."""

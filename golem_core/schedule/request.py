@@ -14,6 +14,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from golem_core.sample import Probs, SamplerParams
+from golem_core.sample.grammar import Grammar
 from golem_core.schedule.thought import Thinking
 
 
@@ -26,7 +27,8 @@ class Request:
     slot holds. id_slot: a slot that must be taken, -1 = any. n_probs: best tokens to report with
     each drawn one, 0 = none. post_sampling_probs: of what the sampler left instead of the raw
     logits. shown: control tokens whose texts are part of the answer's. thinking: how the answer
-    thinks, when somebody bounds that or waits for its end.
+    thinks, when somebody bounds that or waits for its end. grammar: what the answer is held to,
+    whatever ``params`` say of a grammar or a schema.
     """
 
     tokens: Sequence[int]
@@ -39,6 +41,7 @@ class Request:
     post_sampling_probs: bool = False
     shown: frozenset[int] = frozenset()
     thinking: Thinking | None = None
+    grammar: Grammar | None = None
 
 
 class Step(NamedTuple):

@@ -114,15 +114,19 @@ cdef class Vocabulary:
         self.find = find
 
     @classmethod
-    def of(cls, tokenizer):
-        """The vocabulary of a ``golem_core.text`` tokenizer. Control tokens match no text."""
+    def of(cls, tokenizer, ends=None):
+        """The vocabulary of a ``golem_core.text`` tokenizer, whose own ``eog`` are the ends unless
+        others are given. Control tokens match no text."""
 
         def find(text):
             ids = tokenizer.encode(text, add_special=False, parse_special=True)
             return ids[0] if len(ids) == 1 else None
 
-        steers = [i for i, piece in enumerate(tokenizer.pieces) if not piece and tokenizer.is_control(i)]
-        return cls(tokenizer.pieces, ends=tokenizer.eog, steers=steers, find=find)
+        pieces = tokenizer.pieces
+        silent = (token for token, piece in enumerate(pieces) if not piece)
+        steers = [token for token in silent if tokenizer.is_control(token)]
+        ends = tokenizer.eog if ends is None else ends
+        return cls(pieces, ends=ends, steers=steers, find=find)
 
     def __dealloc__(self):
         trie_free(&self.trie)
@@ -311,7 +315,4 @@ cdef int _checked(int result) except -1:
         return result
     if result == STACKS_NO_MEMORY:
         raise MemoryError
-    raise GrammarLimit(
-        "the grammar can be read in too many ways here, or is nested too deeply: make its rules "
-        "less ambiguous"
-    )
+    raise GrammarLimit.reached()

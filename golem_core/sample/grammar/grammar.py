@@ -22,6 +22,9 @@ from golem_core.sample.grammar.expressions import (
     Rule,
     Text,
     Token,
+    repeat,
+    seq,
+    until,
 )
 
 END, CHAR, RULE, TOKEN, NOT_TOKEN = range(5)  # kinds of elements, as in stacks.h
@@ -41,9 +44,10 @@ class Grammar:
     """
 
     def __init__(self, root: Expression, *, others: Iterable[Rule] = (), prune: bool = False):
+        self._made_of = (root, tuple(others), prune)
         tables = _Tables()
         start = tables.rule_of(root)
-        for rule in others:
+        for rule in self._made_of[1]:
             tables.rule_of(rule)
         tables.lower()
         if prune:
@@ -73,6 +77,15 @@ class Grammar:
         from golem_core.sample.grammar.schema import grammar_of
 
         return grammar_of(schema, padded=padded)
+
+    def after(self, mark: int | bytes) -> Grammar:
+        """This grammar once a token (an id) or a text was said; until then, anything but an end."""
+        root, others, prune = self._made_of
+        if isinstance(mark, int):
+            waiting = seq(repeat(Token(mark, other=True)), Token(mark))
+        else:
+            waiting = until(mark)
+        return Grammar(seq(waiting, root), others=others, prune=prune)
 
     @property
     def size(self) -> int:

@@ -25,8 +25,8 @@ from golem_core.sample.grammar.expressions import (
 )
 from golem_core.sample.grammar.ranges import Ranges, common, complement, merged, minus, split
 
-_NOT_RAW = merged([(0, 0x1F), (ord('"'), ord('"')), (ord("\\"), ord("\\")), (0x7F, 0x7F)])
-_RAW = complement(merged([*_NOT_RAW, (0xD800, 0xDFFF)]))
+_DELETE = ((0x7F, 0x7F),)  # JSON allows it raw; llama.cpp only where a key is none of those named
+_RAW = complement(merged([(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), *_DELETE, (0xD800, 0xDFFF)]))
 _SHORT = {'"': '"', "\\": "\\", "/": "/", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
 _HIGH, _LOW = ((0xD800, 0xDBFF),), ((0xDC00, 0xDFFF),)
 _PLAIN = merged([(0, 0xD7FF), (0xE000, 0xFFFF)])  # what one \u escape says by itself
@@ -160,7 +160,7 @@ class Strings:
         key = (ranges, halved)
         if key not in self._units:
             options: list[Expression] = []
-            raw = common(ranges, _RAW)
+            raw = common(ranges, merged([*_RAW, *_DELETE]) if self._free else _RAW)
             if raw:
                 options.append(chars(*raw))
             escaped = ranges if self._free else minus(ranges, common(_RAW, ((0, 0x7F),)))

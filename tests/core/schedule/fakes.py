@@ -35,6 +35,13 @@ class FakeTokenizer:
     def text(self, token):
         return chr(token)
 
+    @property
+    def pieces(self):
+        return [self.piece(token) for token in range(V)]
+
+    def is_control(self, token):
+        return token == EOG
+
     def encode(self, text, *, add_special=False, parse_special=True):
         return [self.bos] * add_special + list(text.encode())
 

@@ -168,10 +168,11 @@ class Lowered:
 
 
 def whole_text(grammar, rng):
-    return "".join(
-        f"{name}{rng.choice([' ', ''])}::={rng.choice([' ', chr(10) + ' '])}{gbnf(node, rng)}{rng.choice([chr(10), chr(13) + chr(10), chr(10) * 2 + '# c' + chr(10)])}"
-        for name, node in grammar.items()
-    )
+    text = ""
+    for name, node in grammar.items():
+        sign = rng.choice([" ::= ", "::=", " ::=\n "])
+        text += name + sign + gbnf(node, rng) + rng.choice(["\n", "\r\n", "\n\n# c\n"])
+    return text
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
