@@ -12,6 +12,7 @@ from golem_core.schedule import Thinking
 from golem_core.text.rendered import encode_rendered
 from golem_core.text.sorter import Sorter, shown_tokens
 from golem_server.body import json_type
+from golem_server.constraint import constraint
 from golem_server.errors import Refusal
 from golem_server.logprobs import Entries
 from golem_server.messages import Message, read_messages
@@ -78,8 +79,18 @@ def prepare(model: Any, request: ChatRequest, reasoning: str = "off") -> Turn:
     )
     inside = model.reasoning is not None and text.rstrip().endswith(model.reasoning[0])
     beginning = _written(last, model.reasoning, inside) if last else ""
-    shown = _shown(model, offer)
-    thinking = _thinking(model, request, beginning, inside)
+    options = {
+        "shown": _shown(model, offer),
+        "thinking": _thinking(model, request, beginning, inside),
+        "grammar": constraint(
+            request,
+            offer,
+            model,
+            beginning=beginning,
+            inside=inside,
+            thinks=arguments.get("enable_thinking") is not False,
+        ),
+    }
     return Turn(
         text + beginning,
         encode_rendered(model.tokenizer, text + beginning),
@@ -88,7 +99,7 @@ def prepare(model: Any, request: ChatRequest, reasoning: str = "off") -> Turn:
         request.reasoning_format == "none",
         offer,
         model,
-        {"shown": shown, "thinking": thinking},
+        options,
     )
 
 

@@ -161,7 +161,9 @@ class ChatCompletions(_Resource):
         with engine.entering():
             turn = chat.prepare(engine.model, request, self.service.server.reasoning)
             req.env[NOTE].prompts.append(turn.text)
-            answer = submit(req, engine, request, body, [turn.tokens], n_probs=top, **turn.options)
+            # What they ask for is in the turn's own grammar.
+            rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
+            answer = submit(req, engine, request, rest, [turn.tokens], n_probs=top, **turn.options)
         tokenizer = engine.model.tokenizer
         replies = [turn.reply(Entries(tokenizer) if top else None) for _ in answer.jobs]
         header = _Header(self.service, request)

@@ -35,6 +35,8 @@ class Drawing(msgspec.Struct, kw_only=True):
     n_predict: int | float | None = None
     n: int | float | None = None
     stop: Any = None
+    grammar: str | None = None
+    json_schema: Any = None
     cache_prompt: bool | None = None
     id_slot: int | float | None = None
 
@@ -75,6 +77,7 @@ class ChatRequest(Drawing):
     reasoning_effort: str | None = None
     thinking_budget_tokens: int | float | None = None
     reasoning_budget_tokens: int | float | None = None
+    response_format: dict[str, Any] | None = None
     logprobs: bool | None = None
     top_logprobs: int | float | None = None
     add_generation_prompt: bool | None = None
@@ -125,8 +128,6 @@ LATER: Mapping[str, tuple[Any, ...]] = {
     "functions": ([],),
     "function_call": ("auto", "none"),
     "response_format": ({"type": "text"},),
-    "grammar": ("",),
-    "json_schema": ({},),
     "n_probs": (0,),
     "post_sampling_probs": (False,),
     "lora": ([],),

@@ -48,12 +48,8 @@ def read_offer(request: ChatRequest, notation: CallFormat | None, architecture: 
             f'"tools" cannot be served with this model: golem does not know how {architecture} '
             "models write calls; leave it out or send []"
         )
-    if forced:
-        raise Refusal(
-            "tool_choice that forces a call is not implemented by this server yet; auto and none "
-            "are"
-        )
-    return Offer(declared, parameters, forced, request.parallel_tool_calls is False)
+    single = request.parallel_tool_calls is False or isinstance(request.tool_choice, dict)
+    return Offer(declared, parameters, forced, single)
 
 
 def _tool(place: int, given: Any) -> tuple[str, Mapping[str, Any]]:

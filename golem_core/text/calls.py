@@ -4,11 +4,16 @@ Arguments leave as the model wrote them, white space apart: keys in its order, n
 digit. So JSON is cut into texts here instead of being decoded and written anew.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+if TYPE_CHECKING:
+    from golem_core.sample.grammar import Expression
 
 Tools = Mapping[str, Mapping[str, Any]]  # the JSON schema of each tool's parameters, by name
 
@@ -36,6 +41,7 @@ class CallFormat(ABC):
     ends_thought: ClassVar[bool] = False
     drops_rest: ClassVar[bool] = False
     quotes: ClassVar[tuple[str, ...]] = ()  # further special tokens that stand in a call's text
+    between: ClassVar[str] = ""  # what stands between two calls
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -47,6 +53,13 @@ class CallFormat(ABC):
         """The call that ``body`` is: what stands between ``open`` and a ``close``.
 
         None: the ``close`` after it lies in a string of the call, which goes on. Raises CallError.
+        """
+
+    @abstractmethod
+    def body(self, name: str, arguments: Expression) -> Expression:
+        """A grammar of the calls of one function, between ``open`` and ``close``.
+
+        arguments: a grammar of the JSON objects that it takes.
         """
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from golem_core.sample.grammar import Expression, seq
 from golem_core.text.calls import (
     Call,
     CallError,
@@ -34,10 +35,14 @@ class QwenCalls(CallFormat):
 
     open = "<tool_call>"
     close = "</tool_call>"
+    between = "\n"
 
     def parse(self, body: str, tools: Tools) -> Call | None:
         text = body.strip()
         return _tags(text, tools) if text.startswith("<function") else _json(text, tools)
+
+    def body(self, name: str, arguments: Expression) -> Expression:
+        return seq(f'\n{{"name": {quoted(name)}, "arguments": ', arguments, "}\n")
 
 
 def _json(text: str, tools: Tools) -> Call | None:

@@ -49,6 +49,10 @@ class FakeTokenizer:
             return bytes([token])
         return self.text(token).encode() if special else b""
 
+    @property
+    def pieces(self):
+        return [self.piece(token) for token in range(N_VOCAB)]
+
     def is_control(self, token):
         return token >= 256
 

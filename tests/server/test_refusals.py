@@ -123,11 +123,6 @@ CASES = [
         chat_body("a", n=3),
         "n is 3: this server draws at most 2 answers; start it with a larger -parallel for more",
     ),
-    (
-        chat_body("a", response_format={"type": "json_object"}),
-        '"response_format" is not implemented by this server yet',
-    ),
-    (chat_body("a", grammar="root ::= x"), '"grammar" is not implemented by this server yet'),
     (chat_body("a", prediction={"type": "content"}), '"prediction" is not implemented'),
     *(
         (

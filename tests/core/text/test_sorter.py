@@ -21,6 +21,9 @@ class Notation(CallFormat):
         found = json.loads(body)
         return Call(known(found["name"], tools), compact(json.dumps(found["arguments"])))
 
+    def body(self, name, arguments):
+        raise NotImplementedError
+
 
 class Loose(CallFormat):
     """A name between brackets; it ends a thought, and what follows is left out."""
@@ -33,6 +36,9 @@ class Loose(CallFormat):
 
     def parse(self, body, tools):
         return None if body.count("|") % 2 else Call(known(body.strip("|"), tools), "{}")
+
+    def body(self, name, arguments):
+        raise NotImplementedError
 
 
 def sort(text, *, size=0, ended=True, calls=None, tools=None, **options):
