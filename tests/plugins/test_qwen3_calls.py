@@ -11,6 +11,8 @@ import json
 
 import pytest
 
+from golem_core.sample.grammar import Grammar, Matcher, Vocabulary
+from golem_core.sample.grammar.schema import expression_of
 from golem_core.text.sorter import CallError, Kind, Sorter
 from golem_plugins.qwen3.calls import QwenCalls
 from tests import paths
@@ -219,3 +221,16 @@ def test_what_cannot_be_read_is_named(body, message):
 )
 def test_a_closing_tag_in_a_string_closes_nothing(body):
     assert QwenCalls().parse(body, {"f": {}}) is None
+
+
+def test_the_grammar_of_a_call_is_read_as_that_call():
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    body = QwenCalls().body('we"ather', expression_of(schema))
+    vocabulary = Vocabulary([bytes([i]) for i in range(256)])
+    written = '\n{"name": "we\\"ather", "arguments": {"city": "Lyon"}}\n'
+    matcher = Matcher(Grammar(body), vocabulary)
+    for byte in written.encode():
+        assert not matcher.may_end
+        matcher.accept(byte)
+    assert matcher.may_end
+    assert QwenCalls().parse(written, {'we"ather': schema}) == ('we"ather', '{"city":"Lyon"}')

@@ -87,6 +87,19 @@ def test_a_thought_is_free_and_the_answer_after_it_is_held(roomy, thinks, inside
     assert put_together(streamed(roomy, body)[0]) == message
 
 
+def test_a_budget_ends_the_thought_of_an_answer_that_is_held(roomy):
+    script = "<think>abcd</think>" + GOOD  # what follows the thought that is cut
+    body = held(
+        script.replace("</think>", "efghijkl"),
+        response_format=WISH,
+        chat_template_kwargs={"enable_thinking": True},
+        thinking_budget_tokens=4,
+    )
+    message = whole(roomy, body)["message"]
+    assert message["reasoning_content"] == "abcd"
+    assert message["content"] == GOOD
+
+
 def test_a_model_that_may_think_need_not(roomy):
     kwargs = {"enable_thinking": True}
     message = whole(roomy, held(GOOD, response_format=WISH, chat_template_kwargs=kwargs))["message"]
