@@ -31,6 +31,7 @@ cdef extern from "stacks.h":
         const int32_t *rules
         const int32_t *alternatives
         const uint16_t *steps
+        const uint8_t *beyond
         const uint8_t *byte_class
         int byte_classes
         int root
@@ -147,8 +148,8 @@ cdef class Vocabulary:
 cdef class Bound:
     """A grammar over a vocabulary: made by ``Grammar.bind``, shared by its matchers.
 
-    kinds u8, values i32, rules i32, alternatives i32, steps u16 (states, classes), byte_class u8
-    (256): the Tables of stacks.h. root: a rule's number.
+    kinds u8, values i32, rules i32, alternatives i32, steps u16 (states, classes), beyond u8
+    (states), byte_class u8 (256): the Tables of stacks.h. root: a rule's number.
     """
 
     cdef CBound bound
@@ -164,19 +165,21 @@ cdef class Bound:
         const int32_t[::1] rules,
         const int32_t[::1] alternatives,
         const uint16_t[:, ::1] steps,
+        const uint8_t[::1] beyond,
         const uint8_t[::1] byte_class,
         int root,
     ):
         cdef Tables tables
         if self._ready:
             raise RuntimeError("a grammar is bound once")
-        self._tables = (kinds, values, rules, alternatives, steps, byte_class)
+        self._tables = (kinds, values, rules, alternatives, steps, beyond, byte_class)
         self.vocabulary = vocabulary
         tables.kinds = &kinds[0]
         tables.values = &values[0]
         tables.rules = &rules[0]
         tables.alternatives = &alternatives[0] if len(alternatives) else NULL
         tables.steps = &steps[0, 0]
+        tables.beyond = &beyond[0]
         tables.byte_class = &byte_class[0]
         tables.byte_classes = steps.shape[1]
         tables.root = root

@@ -9,7 +9,9 @@ import numpy as np
 from golem_core.sample.grammar.errors import GrammarLimit
 from golem_core.sample.grammar.ranges import Ranges, common, split
 
-DEAD, DONE = 0, 1  # as in stacks.h
+DEAD, DONE = 0, 1  # states, as in stacks.h
+NONE, ALL, SOME = 0, 1, 2  # of the characters beyond ASCII
+_BEYOND_ASCII: Ranges = ((0x80, 0xD7FF), (0xE000, 0x10FFFF))
 _MOST_STATES = 60_000
 
 # UTF-8 by length: code points, continuation bytes, what the first byte adds.
@@ -28,6 +30,7 @@ class Classes:
 
     def __init__(self):
         self._states: dict[_Edges, int] = {}
+        self._beyond: dict[int, int] = {}
         self._known: dict[tuple[Ranges, bool], int] = {}
 
     def chars(self, ranges: Ranges) -> int:
@@ -38,14 +41,17 @@ class Classes:
             for of_length, more, lead in _LENGTHS:
                 part = self._split(common(ranges, of_length), 6 * more)
                 edges += [(lead + a, lead + b, to) for a, b, to in part]
-            self._known[key] = self._state(tuple(edges))
+            state = self._known[key] = self._state(tuple(edges))
+            beyond = common(ranges, _BEYOND_ASCII)
+            self._beyond[state] = ALL if beyond == _BEYOND_ASCII else SOME if beyond else NONE
         return self._known[key]
 
     def bytes(self, ranges: Ranges) -> int:
         """The state that reads one byte of these."""
         key = (ranges, False)
         if key not in self._known:
-            self._known[key] = self._state(tuple((a, b, DONE) for a, b in ranges))
+            state = self._known[key] = self._state(tuple((a, b, DONE) for a, b in ranges))
+            self._beyond[state] = SOME if ranges and ranges[-1][1] >= 0x80 else NONE
         return self._known[key]
 
     def _split(self, ranges: Ranges, bits: int) -> list[tuple[int, int, int]]:
@@ -70,8 +76,9 @@ class Classes:
             raise GrammarLimit("the grammar has too many different classes of characters")
         return state
 
-    def table(self) -> tuple[np.ndarray, np.ndarray]:
-        """Steps u16 (states, classes of bytes), and the class of each byte u8 (256)."""
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Steps u16 (states, classes of bytes); what each state reads of the characters beyond
+        ASCII u8 (states); the class of each byte u8 (256)."""
         steps = np.zeros((len(self._states) + 2, 256), np.uint16)
         for edges, state in self._states.items():
             for a, b, to in edges:
@@ -80,4 +87,5 @@ class Classes:
         flipped = np.ascontiguousarray(steps.T)
         byte_class = [columns.setdefault(column.tobytes(), len(columns)) for column in flipped]
         first = [byte_class.index(i) for i in range(len(columns))]
-        return np.ascontiguousarray(steps[:, first]), np.array(byte_class, np.uint8)
+        beyond = np.array([self._beyond.get(state, SOME) for state in range(len(steps))], np.uint8)
+        return np.ascontiguousarray(steps[:, first]), beyond, np.array(byte_class, np.uint8)

@@ -258,14 +258,12 @@ class _Tables:
                 kinds.append(END)
                 values.append(0)
             first.append(len(alternatives))
-        steps, byte_class = self._classes.table()
         return (
             np.array(kinds or [END], np.uint8),
             np.array(values or [0], np.int32),
             np.array(first, np.int32),
             np.array(alternatives, np.int32),
-            steps,
-            byte_class,
+            *self._classes.table(),
         )
 
 

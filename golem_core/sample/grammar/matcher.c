@@ -107,38 +107,17 @@ int matcher_feed(Matcher *m, const uint8_t *bytes, int count) {
 
 /* ---- all tokens ---- */
 
-typedef struct {
-    uint8_t low, high;
-} Range;
-
-/* Whether every character that goes on with these continuation bytes leads to `to`. */
-static int all_lead(Stacks *s, int32_t state, const Range *bytes, int count, int32_t to) {
-    if (!count) return state == to;
-    const uint8_t *class = s->t.byte_class;
-    for (int b = bytes->low; b <= bytes->high; b++) {
-        if (b > bytes->low && class[b] == class[b - 1]) continue;
-        int32_t next = stacks_byte(s, state, b);
-        if (next <= DEAD) return next;
-        int all = all_lead(s, next, bytes + 1, count - 1, to);
-        if (all <= 0) return all;
+/* Whether every character beyond ASCII leads to the same state as one of them, which it returns;
+ * DEAD when they do not. */
+static int32_t beyond_ascii(Stacks *s, int32_t state) {
+    for (int i = 0; i < s->nodes[state].count; i++) {
+        Entry entry = s->entries[s->nodes[state].first + i];
+        if (s->t.kinds[entry.position] == ELEMENT_CHAR &&
+            s->t.beyond[entry.progress] == BEYOND_SOME)
+            return DEAD;
     }
-    return 1;
+    return after_bytes(s, state, (const uint8_t *)"\xc3\xa9", 2);
 }
-
-/* Well-formed UTF-8 beyond ASCII. */
-static const struct {
-    int count;
-    Range bytes[4];
-} CHARACTERS[] = {
-    {2, {{0xc2, 0xdf}, {0x80, 0xbf}}},
-    {3, {{0xe0, 0xe0}, {0xa0, 0xbf}, {0x80, 0xbf}}},
-    {3, {{0xe1, 0xec}, {0x80, 0xbf}, {0x80, 0xbf}}},
-    {3, {{0xed, 0xed}, {0x80, 0x9f}, {0x80, 0xbf}}},
-    {3, {{0xee, 0xef}, {0x80, 0xbf}, {0x80, 0xbf}}},
-    {4, {{0xf0, 0xf0}, {0x90, 0xbf}, {0x80, 0xbf}, {0x80, 0xbf}}},
-    {4, {{0xf1, 0xf3}, {0x80, 0xbf}, {0x80, 0xbf}, {0x80, 0xbf}}},
-    {4, {{0xf4, 0xf4}, {0x80, 0x8f}, {0x80, 0xbf}, {0x80, 0xbf}}},
-};
 
 /* Fills plain[row of state]: where letters lead, and which other characters lead there too. */
 static int explore(Stacks *s, const Trie *t, int32_t state) {
@@ -150,11 +129,10 @@ static int explore(Stacks *s, const Trie *t, int32_t state) {
         if (next < 0) return next;
         if (next != to) groups &= ~t->groups[b];
     }
-    for (size_t i = 0; i < sizeof CHARACTERS / sizeof *CHARACTERS; i++) {
-        if (!(groups & GROUP_BEYOND_ASCII)) break;
-        int all = all_lead(s, state, CHARACTERS[i].bytes, CHARACTERS[i].count, to);
-        if (all < 0) return all;
-        if (!all) groups &= ~GROUP_BEYOND_ASCII;
+    if (groups & GROUP_BEYOND_ASCII) {
+        int32_t next = beyond_ascii(s, state);
+        if (next < 0) return next;
+        if (next != to) groups &= ~GROUP_BEYOND_ASCII;
     }
     s->plain[s->nodes[state].row] = (Plain){to, groups};
     return 0;

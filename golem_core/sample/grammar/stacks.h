@@ -23,6 +23,7 @@ enum { ELEMENT_END, ELEMENT_CHAR, ELEMENT_RULE, ELEMENT_TOKEN, ELEMENT_NOT_TOKEN
 
 /* States of the byte automaton: these two, then those that wait for the rest of a character. */
 enum { CLASS_DEAD, CLASS_DONE };
+enum { BEYOND_NONE, BEYOND_ALL, BEYOND_SOME };
 
 /* Where an alternative stands is a position: its elements follow, the last is END. Rule r has the
  * alternatives that start at alternatives[rules[r]] … alternatives[rules[r + 1] - 1]. */
@@ -32,6 +33,7 @@ typedef struct {
     const int32_t *rules;
     const int32_t *alternatives;
     const uint16_t *steps; /* (states, byte_classes) of the byte automaton */
+    const uint8_t *beyond; /* (states) of the characters beyond ASCII: reads BEYOND_… */
     const uint8_t *byte_class; /* (256) bytes that no class tells apart share one */
     int byte_classes;
     int root; /* rule */
