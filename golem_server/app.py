@@ -8,9 +8,9 @@ import falcon
 from golem_core.sample import ParamError
 from golem_core.schedule import ScheduleError
 from golem_core.text.template import TemplateError
-from golem_server import health, models, openai
+from golem_server import anthropic, health, models, openai
 from golem_server.access_log import NOTE, AccessLog
-from golem_server.errors import ClientGone, Refusal, answer, as_refusal, of_falcon
+from golem_server.errors import ClientGone, Refusal, answer, as_refusal, encode, of_falcon
 from golem_server.guards import Guards
 from golem_server.service import Service
 
@@ -42,6 +42,8 @@ def create_app(service: Service) -> "Application":
         for path in ("/v1/chat/completions", "/chat/completions"):
             app.add_route(path, openai.ChatCompletions(service, limit))
         app.add_route("/v1/completions", openai.Completions(service, limit))
+        app.add_route(anthropic.PATH, anthropic.Messages(service, limit))
+        app.add_route(anthropic.PATH + "/count_tokens", anthropic.CountTokens(service, limit))
     service.attach(app.add_route)
     return Application(app, service)
 
@@ -58,6 +60,8 @@ class Application(AccessLog):
 def _refuse(req: falcon.Request, resp: falcon.Response, refusal: Refusal) -> None:
     req.env[NOTE].refusal = refusal.logged
     answer(resp, refusal)
+    if req.path.startswith(anthropic.PATH):
+        resp.data = encode(anthropic.error_body(refusal))
 
 
 def _handle(req: falcon.Request, resp: falcon.Response, error: Exception, params: dict) -> None:

@@ -120,6 +120,7 @@ class CompletionRequest(Drawing):
 
 
 T = TypeVar("T", bound=Drawing)
+S = TypeVar("S", bound=msgspec.Struct)
 
 # field: the values that ask for nothing
 LATER: Mapping[str, tuple[Any, ...]] = {
@@ -156,16 +157,25 @@ def read_request(kind: type[T], body: Mapping[str, Any]) -> T:
     Raises:
         Refusal: for a field of the wrong type, or one that this server does not serve yet.
     """
-    try:
-        request = msgspec.convert(body, kind)
-    except msgspec.ValidationError as error:
-        raise Refusal(_field_message(str(error), body)) from None
+    request = typed(kind, body)
     for name, harmless in LATER.items():
         value = body.get(name)
         if name not in kind.__struct_fields__ and value is not None and value not in harmless:
             hint = f" or send {msgspec.json.encode(harmless[0]).decode()}" if harmless else ""
             raise Refusal(f'"{name}" is not implemented by this server yet: leave it out{hint}')
     return request
+
+
+def typed(kind: type[S], body: Mapping[str, Any]) -> S:
+    """The fields of a decoded body that a structure names.
+
+    Raises:
+        Refusal: for a field of the wrong type.
+    """
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise Refusal(_field_message(str(error), body)) from None
 
 
 def whole(name: str, value: int | float, low: int, high: int) -> int:

@@ -19,9 +19,15 @@ COMMENT = b": \n\n"
 DONE = b"data: [DONE]\n\n"
 
 
-def frame(data: Any) -> bytes:
-    """One event."""
-    return b"data: " + encode(data) + b"\n\n"
+def frame(data: Any, event: str = "") -> bytes:
+    """One event, named where the dialect names its events."""
+    name = f"event: {event}\n".encode() if event else b""
+    return name + b"data: " + encode(data) + b"\n\n"
+
+
+def failure(refusal: Refusal) -> bytes:
+    """The last event of a stream that failed, as OpenAI's chat has it."""
+    return frame(refusal.body())
 
 
 class Writer(Protocol):
@@ -60,6 +66,9 @@ def respond(
     answer: Answer,
     writer: Writer,
     on_error: Callable[[Refusal], None],
+    *,
+    done: bytes = DONE,
+    failed: Callable[[Refusal], bytes] = failure,
 ) -> None:
     """Make a stream the response, once a slot is held or the wait has taken long.
 
@@ -67,16 +76,24 @@ def respond(
 
     Args:
         on_error: told of an error that is sent as a frame, for the log.
+        done: what follows the writer's last frames.
+        failed: the frame of an error.
     """
     started = answer.started(KEEP_ALIVE_SECONDS)
     resp.content_type = "text/event-stream"
     resp.set_header("Cache-Control", "no-cache")
     resp.set_header("X-Accel-Buffering", "no")
-    resp.stream = EventStream(_frames(answer, writer, started, on_error), answer.cancel)
+    frames = _frames(answer, writer, started, on_error, done, failed)
+    resp.stream = EventStream(frames, answer.cancel)
 
 
 def _frames(
-    answer: Answer, writer: Writer, started: bool, on_error: Callable[[Refusal], None]
+    answer: Answer,
+    writer: Writer,
+    started: bool,
+    on_error: Callable[[Refusal], None],
+    done: bytes,
+    failed: Callable[[Refusal], bytes],
 ) -> Iterator[bytes]:
     try:
         while not started:
@@ -98,12 +115,12 @@ def _frames(
             else:
                 continue
             quiet_since = now
-        yield writer.closing([job.result for job in answer.jobs]) + DONE
+        yield writer.closing([job.result for job in answer.jobs]) + done
     except ClientGone:
         return
     except Exception as error:
         refusal = as_refusal(error)
         on_error(refusal)
-        yield frame(refusal.body())
+        yield failed(refusal)
     finally:
         answer.cancel()
