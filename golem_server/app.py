@@ -8,7 +8,7 @@ import falcon
 from golem_core.sample import ParamError
 from golem_core.schedule import ScheduleError
 from golem_core.text.template import TemplateError
-from golem_server import anthropic, health, models, openai
+from golem_server import anthropic, health, models, openai, responses
 from golem_server.access_log import NOTE, AccessLog
 from golem_server.errors import ClientGone, Refusal, answer, as_refusal, encode, of_falcon
 from golem_server.guards import Guards
@@ -42,6 +42,7 @@ def create_app(service: Service) -> "Application":
         for path in ("/v1/chat/completions", "/chat/completions"):
             app.add_route(path, openai.ChatCompletions(service, limit))
         app.add_route("/v1/completions", openai.Completions(service, limit))
+        app.add_route("/v1/responses", responses.Responses(service, limit))
         app.add_route(anthropic.PATH, anthropic.Messages(service, limit))
         app.add_route(anthropic.PATH + "/count_tokens", anthropic.CountTokens(service, limit))
     service.attach(app.add_route)
