@@ -54,6 +54,7 @@ class MessagesRequest(msgspec.Struct, kw_only=True):
     max_tokens: int | float | None = None
     thinking: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
 
 # Fields of the chat request that are written from others here, or have no place in the answer.
@@ -83,8 +84,7 @@ def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
         made["stop"] = request.stop_sequences
     if request.max_tokens is not None:
         made["max_tokens"] = whole("max_tokens", request.max_tokens, -1, INT_MAX)
-    arguments = made.get("chat_template_kwargs") or {}
-    made |= _thinking(request.thinking, arguments)
+    made |= _thinking(request.thinking, request.chat_template_kwargs or {})
     return made | _output(request.output_config or {})
 
 
@@ -178,7 +178,10 @@ def _assistant(where: str, given: Any) -> dict[str, Any]:
                 pass  # of another model: nothing that can be read
             case "tool_use":
                 name, call = _string(where, block, "name"), _string(where, block, "id")
-                function = {"name": name, "arguments": block.get("input")}
+                arguments = block.get("input")
+                if not isinstance(arguments, dict):
+                    raise Refusal(f"{where}: a tool_use block needs an 'input' that is an object")
+                function = {"name": name, "arguments": arguments}
                 calls.append({"id": call, "type": "function", "function": function})
             case _:
                 texts.append(_text(where, block))
@@ -224,7 +227,7 @@ def _choice(given: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _thinking(given: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
     if given is None:
-        return {}
+        return {"chat_template_kwargs": arguments}
     kind = given.get("type")
     if kind not in ("enabled", "disabled", "adaptive"):
         raise Refusal("thinking: 'type' must be enabled, disabled or adaptive")

@@ -23,6 +23,7 @@ from golem_server.service import Service
 
 Item = dict[str, Any]
 
+ROLES = ("user", "assistant", "system", "developer")
 TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 MEDIA = {"input_image": "image", "input_file": "file", "input_audio": "audio"}
 KEPT = {
@@ -119,10 +120,13 @@ def _add(messages: list[Item], where: str, item: Any, called: set[str]) -> None:
     match item.get("type", "message"):
         case "message":
             content = _content(where, item.get("content"))
-            if item.get("role") == "assistant":
+            role = item.get("role")
+            if role not in ROLES:
+                raise Refusal(f"{where}: 'role' must be one of {', '.join(ROLES)}")
+            if role == "assistant":
                 _turn(messages)["content"] += content
             else:
-                messages.append({"role": item.get("role"), "content": content})
+                messages.append({"role": role, "content": content})
         case "reasoning":
             parts = _content(where, item.get("content") or item.get("summary") or [])
             thought = "\n".join(part["text"] for part in parts)

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from golem_server import anthropic
 from tests.server.conftest import PATIENCE
+from tests.server.spoiled import JUNK, serve_or_refuse
 
 PATH = "/v1/messages"
 WEATHER = {
@@ -237,6 +239,45 @@ def test_refusals(roomy, fields, message):
     assert message in body["error"]["message"]
 
 
+BODY = {
+    "system": [{"type": "text", "text": "s"}],
+    "messages": [
+        {"role": "user", "content": "a"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "t", "signature": ""},
+                {"type": "tool_use", "id": "c", "name": "weather", "input": {"city": "x"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "c",
+                    "content": [{"type": "text", "text": "18"}],
+                }
+            ],
+        },
+    ],
+    "max_tokens": 9,
+    "tools": [WEATHER],
+    "tool_choice": {"type": "tool", "name": "weather", "disable_parallel_tool_use": True},
+    "stop_sequences": ["x"],
+    "thinking": {"type": "enabled", "budget_tokens": 3},
+    "output_config": {"format": {"type": "json_schema", "schema": {}}},
+    "chat_template_kwargs": {"a": 1},
+    "temperature": 1,
+    "stream": False,
+}
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+def test_a_junk_value_anywhere_is_served_or_refused(junk):
+    serve_or_refuse(anthropic.chat_body, BODY, junk)
+
+
 def test_errors_after_the_first_event(roomy):
     broken = CALL.replace("Lyon", "").replace('": ""', "")
     found = events(roomy, says("I look " + broken, tools=[WEATHER]))
@@ -259,8 +300,8 @@ def test_the_key_and_its_refusal(start):
 
 @pytest.fixture
 def client(roomy):
-    anthropic = pytest.importorskip("anthropic")
-    with anthropic.Anthropic(
+    package = pytest.importorskip("anthropic")
+    with package.Anthropic(
         base_url=roomy.url, api_key="none", timeout=PATIENCE, max_retries=0
     ) as made:
         yield made
@@ -316,19 +357,32 @@ def test_the_client_counts_tokens(client):
 
 
 def test_errors_are_the_clients_exception_classes(client):
-    import anthropic
+    package = pytest.importorskip("anthropic")
 
     def ask(text, **fields):
         client.messages.create(model="any", **user(text, **fields))
 
-    with pytest.raises(anthropic.BadRequestError, match="no message"):
+    with pytest.raises(package.BadRequestError, match="no message"):
         ask("", messages=[])
-    with pytest.raises(anthropic.InternalServerError, match="the executor broke"):
+    with pytest.raises(package.InternalServerError, match="the executor broke"):
         ask("boom")
-    with pytest.raises(anthropic.BadRequestError, match="exceeds the available context"):
+    with pytest.raises(package.BadRequestError, match="exceeds the available context"):
         ask("x" * 5000)
-    with pytest.raises(anthropic.APIStatusError) as failed:
+    with pytest.raises(package.APIStatusError, match="larger than 8KiB") as large:
+        ask("x" * 9000)
+    assert (large.value.status_code, large.value.body["error"]["type"]) == (
+        413,
+        "request_too_large",
+    )
+    with pytest.raises(package.APIStatusError) as failed:
         broken = CALL.replace('": "Lyon"', "")
         with client.messages.stream(model="any", **says(broken, tools=[WEATHER])) as stream:
             stream.until_done()
     assert "cannot read" in str(failed.value)
+
+
+def test_leaving_a_stream_frees_the_slot(roomy, client):
+    body = user("forever", model="any") | {"max_tokens": 5000}
+    with client.messages.create(**body, stream=True) as stream:
+        next(iter(stream))
+    roomy.until_idle()

@@ -6,7 +6,9 @@ import openai
 import pydantic
 import pytest
 
+from golem_server import responses
 from tests.server.conftest import PATIENCE
+from tests.server.spoiled import JUNK, serve_or_refuse
 
 PATH = "/v1/responses"
 WEATHER = {
@@ -173,6 +175,7 @@ SCHEMA = {"type": "json_schema", "name": "x", "schema": {"multipleOf": 0}}
             {"input": [{"type": "function_call_output", "call_id": "x", "output": ""}]},
             'input item 0 is the output of "x"',
         ),
+        ({"input": [{"role": "tool", "content": ""}]}, "input item 0: 'role' must be one of user"),
         ({"previous_response_id": "resp_1"}, '"previous_response_id" cannot be served'),
         ({"conversation": "conv_1"}, '"conversation" cannot be served'),
         ({"background": True}, '"background" cannot be served'),
@@ -192,6 +195,31 @@ def test_refusals(roomy, fields, message):
     assert status == 400
     assert body["error"]["type"] == "invalid_request_error"
     assert message in body["error"]["message"]
+
+
+BODY = {
+    "instructions": "s",
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+        {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "t"}]},
+        {"type": "function_call", "call_id": "c", "name": "weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "18"},
+    ],
+    "max_output_tokens": 9,
+    "tools": [WEATHER],
+    "tool_choice": {"type": "function", "name": "weather"},
+    "text": {"format": {"type": "json_schema", "name": "x", "schema": {}}},
+    "reasoning": {"effort": "low"},
+    "include": ["x"],
+    "background": False,
+    "temperature": 1,
+    "stream": False,
+}
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+def test_a_junk_value_anywhere_is_served_or_refused(junk):
+    serve_or_refuse(responses.chat_body, BODY, junk)
 
 
 # ---- the openai package ----
@@ -265,3 +293,11 @@ def test_errors_are_its_exception_classes(client):
     broken = says("I look " + CALL.replace('": "Lyon"', ""), tools=[WEATHER])
     with pytest.raises(openai.APIError, match="cannot read"):
         list(client.responses.create(model="any", stream=True, **broken))
+
+
+def test_leaving_a_stream_frees_the_slot(roomy, client):
+    with client.responses.create(
+        model="any", input="forever", stream=True, max_output_tokens=5000
+    ) as stream:
+        next(iter(stream))
+    roomy.until_idle()
