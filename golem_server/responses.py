@@ -258,11 +258,13 @@ class _Output:
 
     def usage(self, result: Result) -> Item:
         """OpenAI's ``usage`` in the words of this dialect."""
+        # The client's type wants to know of writes to a cache that is paid for; here is none.
+        details = {"cached_tokens": result.cached_tokens, "cache_write_tokens": 0}
         return {
             "input_tokens": result.prompt_tokens,
             "output_tokens": result.drawn_tokens,
             "total_tokens": result.prompt_tokens + result.drawn_tokens,
-            "input_tokens_details": {"cached_tokens": result.cached_tokens},
+            "input_tokens_details": details,
             "output_tokens_details": {"reasoning_tokens": self.thought_tokens},
         }
 

@@ -2,9 +2,12 @@
 
 import json
 
+import pydantic
 import pytest
 
+from golem_core.schedule.errors import ContextExceeded, EngineClosed, QueueFull
 from golem_server import anthropic
+from golem_server.errors import as_refusal, not_found
 from tests.server.conftest import PATIENCE
 from tests.server.spoiled import JUNK, serve_or_refuse
 
@@ -307,6 +310,15 @@ def client(roomy):
         yield made
 
 
+def test_every_event_is_of_the_clients_types(roomy):
+    """Validated; the client itself takes whatever comes."""
+    package = pytest.importorskip("anthropic")
+    types = pydantic.TypeAdapter(package.types.RawMessageStreamEvent)
+    text = "<think>\nhm\n</think>\n\nI look.\n" + CALL
+    for name, event in events(roomy, says(text, tools=[WEATHER])):
+        assert types.validate_python(event).type == name
+
+
 def test_the_client_reads_a_message(client):
     message = client.messages.create(
         model="any", max_tokens=50, messages=[{"role": "user", "content": "hello"}]
@@ -386,3 +398,19 @@ def test_leaving_a_stream_frees_the_slot(roomy, client):
     with client.messages.create(**body, stream=True) as stream:
         next(iter(stream))
     roomy.until_idle()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (QueueFull(2), "overloaded_error"),
+        (EngineClosed(), "overloaded_error"),
+        (ContextExceeded(9, 8), "invalid_request_error"),
+        (not_found(), "not_found_error"),
+        (ValueError("x"), "api_error"),
+    ],
+)
+def test_the_types_of_errors(error, kind):
+    refusal = as_refusal(error)
+    wanted = {"type": kind, "message": refusal.message}
+    assert anthropic.error_body(refusal) == {"type": "error", "error": wanted}

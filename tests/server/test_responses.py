@@ -233,6 +233,14 @@ def client(roomy):
         yield made
 
 
+@pytest.mark.parametrize("text", [ALL, "plain", "<think>\nhm"])
+def test_every_event_is_of_the_clients_types(roomy, text):
+    """Validated; the client itself takes whatever comes."""
+    types = pydantic.TypeAdapter(openai.types.responses.ResponseStreamEvent)
+    for event in events(roomy, says(text, tools=[WEATHER])):
+        assert types.validate_python(event).type == event["type"]
+
+
 def test_the_client_reads_a_response(client):
     response = client.responses.create(model="any", input="hello")
     assert response.output_text == "you said: hello"
