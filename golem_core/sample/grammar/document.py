@@ -173,7 +173,7 @@ def check(path: str, schema: dict[str, Any]) -> None:
         form = _FORMS.get(keyword)
         if form is not None:
             form(path, keyword, value)
-        elif keyword in _NOT_KEPT and value not in ({}, []):
+        elif keyword in _NOT_KEPT or (keyword in _NOT_KEPT_UNLESS_EMPTY and value not in ({}, [])):
             raise SchemaError(keyword, path, f"{keyword} is not kept exactly, so it is refused")
     if "if" in schema and ("then" in schema or "else" in schema):
         raise SchemaError("if", path, "if with then or else is not kept exactly, so it is refused")
@@ -188,15 +188,8 @@ def check(path: str, schema: dict[str, Any]) -> None:
             raise SchemaError(keyword, path, reason)
 
 
-_NOT_KEPT = {
-    "not",
-    "contains",
-    "dependentRequired",
-    "dependentSchemas",
-    "dependencies",
-    "$dynamicRef",
-    "$recursiveRef",
-}
+_NOT_KEPT = {"not", "contains", "$dynamicRef", "$recursiveRef"}
+_NOT_KEPT_UNLESS_EMPTY = {"dependentRequired", "dependentSchemas", "dependencies"}
 
 
 def is_number(value: Any) -> bool:

@@ -257,6 +257,8 @@ REFUSED = [
     ({"not": S}, "not", "#"),
     ({"type": "array", "uniqueItems": True}, "uniqueItems", "#"),
     ({"type": "array", "contains": S}, "contains", "#"),
+    ({"not": {}}, "not", "#"),  # nothing satisfies it; an empty schema is no empty wish
+    ({"type": "array", "contains": {}}, "contains", "#"),
     ({"type": "number", "multipleOf": 0.1}, "multipleOf", "#"),
     ({"if": S, "then": I}, "if", "#"),
     ({"dependentRequired": {"a": ["b"]}}, "dependentRequired", "#"),
