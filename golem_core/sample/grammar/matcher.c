@@ -10,13 +10,15 @@ bool bound_init(Bound *b, const Tables *tables, const Trie *trie) {
     *b = (Bound){.trie = trie, .words = (trie->vocab + 31) / 32};
     for (int i = 0; i < MASKS; i++) b->masks[i].state = -1;
     b->path = calloc(trie->deepest + 1, sizeof *b->path);
-    return stacks_init(&b->stacks, tables) && b->path;
+    b->looks = calloc(trie->deepest + 1, sizeof *b->looks);
+    return stacks_init(&b->stacks, tables) && b->path && b->looks;
 }
 
 void bound_free(Bound *b) {
     stacks_free(&b->stacks);
     for (int i = 0; i < MASKS; i++) free(b->masks[i].bits);
     free(b->path);
+    free(b->looks);
 }
 
 static int32_t current(const Matcher *m) { return m->states[m->now]; }
@@ -107,88 +109,149 @@ int matcher_feed(Matcher *m, const uint8_t *bytes, int count) {
 
 /* ---- all tokens ---- */
 
-/* Whether every character beyond ASCII leads to the same state as one of them, which it returns;
- * DEAD when they do not. */
-static int32_t beyond_ascii(Stacks *s, int32_t state) {
+/* The state that every character beyond ASCII leads to; -1 when they differ. */
+static int beyond_ascii(Stacks *s, int32_t state, int32_t *to) {
+    bool any = false;
     for (int i = 0; i < s->nodes[state].count; i++) {
         Entry entry = s->entries[s->nodes[state].first + i];
-        if (s->t.kinds[entry.position] == ELEMENT_CHAR &&
-            s->t.beyond[entry.progress] == BEYOND_SOME)
-            return DEAD;
+        if (s->t.kinds[entry.position] != ELEMENT_CHAR) continue;
+        int beyond = s->t.beyond[entry.progress];
+        any |= beyond != BEYOND_NONE;
+        if (beyond != BEYOND_SOME) continue;
+        *to = -1;
+        return 0;
     }
-    return after_bytes(s, state, (const uint8_t *)"\xc3\xa9", 2);
+    *to = any ? after_bytes(s, state, (const uint8_t *)"\xc3\xa9", 2) : DEAD;
+    return *to < 0 ? *to : 0;
 }
 
 /* Fills plain[row of state]: where letters lead, and which other characters lead there too. */
 static int explore(Stacks *s, const Trie *t, int32_t state) {
-    int32_t to = stacks_byte(s, state, 'e');
+    int32_t to = stacks_byte(s, state, 'e'), beyond = -1;
     if (to < 0) return to;
-    uint32_t groups = to == DEAD ? 0 : GROUPS_ALL;
-    for (int b = 0; b < 128 && groups; b++) {
+    uint32_t groups = GROUPS_ALL, dead = GROUPS_ALL;
+    for (int b = 0; b < 128; b++) {
         int32_t next = stacks_byte(s, state, b);
         if (next < 0) return next;
         if (next != to) groups &= ~t->groups[b];
+        if (next != DEAD) dead &= ~t->groups[b];
     }
-    if (groups & GROUP_BEYOND_ASCII) {
-        int32_t next = beyond_ascii(s, state);
-        if (next < 0) return next;
-        if (next != to) groups &= ~GROUP_BEYOND_ASCII;
-    }
-    s->plain[s->nodes[state].row] = (Plain){to, groups};
+    int error = beyond_ascii(s, state, &beyond);
+    if (error) return error;
+    if (beyond != to) groups &= ~GROUP_BEYOND_ASCII;
+    if (beyond != DEAD) dead &= ~GROUP_BEYOND_ASCII;
+    s->plain[s->nodes[state].row] = (Plain){
+        .next = to,
+        .groups = to == DEAD ? 0 : groups,
+        .dead = dead,
+        .span = to == DEAD ? 0 : to == state ? MOST_PLAIN : 1,
+        .most = MOST_PLAIN,
+    };
     return 0;
 }
 
-/* Whether everything from a node of plain characters down may follow a state: a look at one state,
- * or at as many as there are characters where they are counted. */
+/* Whether everything from the character a node is in down may follow a state, looked up one state
+ * a character. What is learnt about the first of them is kept. */
 static int all_may(Stacks *s, const Trie *t, int32_t state, const TrieNode *node) {
-    for (int left = node->chars; left > 0; left--) {
-        int row = s->nodes[state].row;
+    int32_t at = state;
+    bool alike = true; /* all states so far have the groups of the first */
+    for (int done = 0; done < node->chars; done++) {
+        int row = s->nodes[at].row;
         if (row < 0 || s->plain[row].next < 0) {
-            int error = explore(s, t, state);
+            int error = explore(s, t, at);
             if (error) return error;
-            row = s->nodes[state].row;
+            row = s->nodes[at].row;
         }
-        if (node->groups & ~s->plain[row].groups) return 0;
-        if (s->plain[row].next == state) return 1;
-        state = s->plain[row].next;
+        const Plain *plain = &s->plain[row];
+        Plain *first = &s->plain[s->nodes[state].row];
+        if (node->groups & ~plain->groups) {
+            if (done && alike && !(first->groups & ~plain->dead)) first->most = done;
+            return 0;
+        }
+        alike &= plain->groups == first->groups;
+        bool rest = done + plain->span >= node->chars;
+        int span = rest ? done + plain->span : done + 1;
+        if (alike && span > first->span) first->span = span;
+        if (rest) return 1;
+        at = plain->next;
     }
     return 1;
+}
+
+static void look_at(const Stacks *s, int32_t state, Look *look) {
+    int32_t row = look->row = s->nodes[state].row;
+    bool known = row >= 0 && s->plain[row].next >= 0;
+    look->groups = known ? s->plain[row].groups : GROUPS_ALL;
+    look->span = known ? s->plain[row].span : 0;
+    look->most = known ? s->plain[row].most : MOST_PLAIN;
 }
 
 static void allow_ranks(const Trie *t, uint32_t from, uint32_t to, uint32_t *bits) {
     for (uint32_t r = from; r < to; r++) bits[t->order[r] >> 5] |= 1u << (t->order[r] & 31);
 }
 
+/* The same for those of so many characters at most. */
+static void allow_short(const Trie *t, uint32_t from, uint32_t to, int most, uint32_t *bits) {
+    for (uint32_t r = from; r < to; r++)
+        bits[t->order[r] >> 5] |= (uint32_t)(t->lengths[r] <= most) << (t->order[r] & 31);
+}
+
+/* The state at a node of the trie, when it was not asked for before. The states on the way there
+ * may get other numbers. */
+static int32_t ask(Bound *b, const TrieNode *node) {
+    Stacks *s = &b->stacks;
+    Held way = {.states = b->path, .count = node->depth};
+    int error = stacks_tidy(s, &way);
+    if (error) return error;
+    int32_t to = stacks_byte(s, b->path[node->depth - 1], node->byte);
+    for (int i = 0; i < node->depth; i++) look_at(s, b->path[i], &b->looks[i]);
+    return to;
+}
+
 static int walk(Bound *b, int32_t state, uint32_t *bits) {
     const Trie *t = b->trie;
     Stacks *s = &b->stacks;
-    int32_t *path = b->path;
-    path[0] = state;
+    const uint8_t *class = s->t.byte_class;
+    const int classes = s->t.byte_classes;
+    b->path[0] = state;
+    b->looks[0].said = 0;
+    look_at(s, state, &b->looks[0]);
     for (int i = 0; i < t->count;) {
         const TrieNode *node = &t->nodes[i];
-        if (stacks_full(s)) {
-            Held way = {.states = path, .count = node->depth};
-            int error = stacks_tidy(s, &way);
-            if (error) return error;
-        }
-        if (node->chars != NOT_PLAIN) {
-            int all = all_may(s, t, path[node->depth - 1], node);
-            if (all < 0) return all;
-            if (all) {
-                allow_ranks(t, node->rank, t->nodes[node->skip].rank, bits);
+        const int before = node->depth - 1 - node->within; /* place of the state before the
+                                                              character this node is in */
+        Look *look = &b->looks[before];
+        if (node->chars != NOT_PLAIN && !(node->groups & ~look->groups)) {
+            int all = node->chars <= look->span;
+            if (!all && node->chars <= look->most) {
+                all = all_may(s, t, b->path[before], node);
+                if (all < 0) return all;
+                look_at(s, b->path[before], look);
+            }
+            bool counted = !all && look->most == look->span && !(node->groups & ~look->groups);
+            if (all) allow_ranks(t, node->rank, t->nodes[node->skip].rank, bits);
+            if (counted)
+                allow_short(t, node->rank, t->nodes[node->skip].rank, look->said + look->most,
+                            bits);
+            if (all || counted) {
                 i = node->skip;
                 continue;
             }
         }
-        int32_t to = stacks_byte(s, path[node->depth - 1], node->byte);
+        int32_t row = b->looks[node->depth - 1].row;
+        int32_t to = row < 0 ? -1 : s->next[(size_t)row * classes + class[node->byte]];
+        if (to < 0) to = ask(b, node);
         if (to < 0) return to;
         if (to == DEAD) {
             i = node->skip;
             continue;
         }
-        path[node->depth] = to;
         allow_ranks(t, node->rank, node[1].rank, bits);
-        i++;
+        if (node->skip > (uint32_t)++i) {
+            b->path[node->depth] = to;
+            b->looks[node->depth].said = look->said + 1;
+            look_at(s, to, &b->looks[node->depth]);
+        }
     }
     return 0;
 }

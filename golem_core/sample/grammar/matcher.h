@@ -9,6 +9,14 @@
 
 enum { REMEMBERED = 256, MASKS = 8 };
 
+/* What a walk along the trie looks up at every node, of the state before it. */
+typedef struct {
+    int32_t row; /* -1 = none yet */
+    uint32_t groups;
+    int32_t span, most;
+    int32_t said; /* characters that began before */
+} Look;
+
 /* A grammar over a vocabulary, shared by all answers that use it. */
 typedef struct {
     Stacks stacks;
@@ -21,6 +29,7 @@ typedef struct {
     int32_t age;
     int words; /* of 32 bits, that hold a bit a token */
     int32_t *path; /* (deepest + 1) states on the way to a node of the trie */
+    Look *looks; /* (deepest + 1) of those states */
 } Bound;
 
 typedef struct {

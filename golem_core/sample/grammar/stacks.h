@@ -67,10 +67,12 @@ typedef struct {
     uint32_t size, room; /* room is a power of two */
 } Map;
 
-/* A state's way through plain text: every character of the groups leads to `next`. */
+/* A state's way through plain text: each character of `groups` leads to `next`, none of `dead` leads
+ * anywhere. At least `span` characters of the groups may follow in a row, and `most` at most. */
 typedef struct {
     int32_t next; /* -1 = not asked yet */
-    uint32_t groups;
+    uint32_t groups, dead;
+    int32_t span, most; /* as far as is known */
 } Plain;
 
 /* States that somebody holds on to. */

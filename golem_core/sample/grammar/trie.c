@@ -52,7 +52,7 @@ static int compare(const void *x, const void *y) {
     return (a->token > b->token) - (a->token < b->token);
 }
 
-/* Fills chars and groups from the leaves up; state[i] is where node i's text stands. */
+/* Fills within, chars and groups; state[i] is where node i's text stands in UTF-8. */
 static bool describe(Trie *t, const uint8_t *state) {
     int32_t *open = malloc((t->deepest + 1) * sizeof *open); /* nodes of the text so far */
     int32_t *parent = malloc((t->count + 1) * sizeof *parent);
@@ -61,19 +61,21 @@ static bool describe(Trie *t, const uint8_t *state) {
         TrieNode *node = &t->nodes[i];
         parent[i] = node->depth > 1 ? open[node->depth - 2] : -1;
         open[node->depth - 1] = i;
-        node->chars = state[i] == BROKEN ? NOT_PLAIN : 0;
+        bool starts = parent[i] < 0 || state[parent[i]] == BETWEEN;
+        bool broken = state[i] == BROKEN;
+        node->within = starts || broken ? 0 : t->nodes[parent[i]].within + 1;
+        node->chars = broken ? NOT_PLAIN : 1;
         node->groups = t->groups[node->byte];
     }
     for (int i = t->count - 1; fine && i >= 0; i--) {
-        TrieNode *node = &t->nodes[i];
-        if (node->chars < NOT_PLAIN) node->chars += node->byte >> 6 != 2;
+        const TrieNode *node = &t->nodes[i];
         if (parent[i] < 0) continue;
         TrieNode *above = &t->nodes[parent[i]];
-        if (node->chars > above->chars) above->chars = node->chars;
+        int chars = node->chars + !node->within; /* NOT_PLAIN and too many stay above the rest */
+        if (node->chars == NOT_PLAIN || chars > MOST_PLAIN) chars = NOT_PLAIN;
+        if (chars > above->chars) above->chars = chars;
         above->groups |= node->groups;
     }
-    for (int i = 0; fine && i < t->count; i++)
-        if (parent[i] >= 0 && state[parent[i]] != BETWEEN) t->nodes[i].chars = NOT_PLAIN;
     free(open);
     free(parent);
     return fine;
@@ -92,9 +94,10 @@ static bool lay_out(Trie *t, const Ranked *ranked, int n) {
     }
     t->nodes = calloc(room + 1, sizeof *t->nodes);
     t->order = malloc((n + 1) * sizeof *t->order);
+    t->lengths = calloc(n + 1, 1);
     uint8_t *state = malloc(room + 1);
     int32_t *open = malloc((t->deepest + 1) * sizeof *open); /* nodes of the text so far */
-    bool fine = t->nodes && t->order && state && open;
+    bool fine = t->nodes && t->order && t->lengths && state && open;
     int depth = 0;
     for (int i = 0; fine && i < n; i++) {
         const Ranked *r = &ranked[i];
@@ -110,6 +113,8 @@ static bool lay_out(Trie *t, const Ranked *ranked, int n) {
             open[depth] = t->count++;
         }
         t->order[i] = r->token;
+        for (uint32_t at = 0; at < r->size; at++)
+            t->lengths[i] += r->text[at] >> 6 != 2 && t->lengths[i] < NOT_PLAIN;
     }
     while (fine && depth > 0) t->nodes[open[--depth]].skip = t->count;
     if (fine) {
@@ -150,4 +155,5 @@ void trie_free(Trie *t) {
     free(t->steers);
     free(t->nodes);
     free(t->order);
+    free(t->lengths);
 }

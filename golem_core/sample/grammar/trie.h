@@ -7,16 +7,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { LONGEST_TOKEN = 4096, NOT_PLAIN = 255 };
+enum { LONGEST_TOKEN = 4095, MOST_PLAIN = 254, NOT_PLAIN = 255 };
 
 typedef struct {
     uint32_t skip; /* node after the subtree */
     uint32_t rank; /* tokens that sort before this node's text */
-    uint32_t groups; /* of the characters here and below */
-    uint16_t depth; /* bytes of the node's text */
+    uint32_t groups; /* of the character this node is in, and of those below */
+    uint16_t depth : 12; /* bytes of the node's text */
+    uint16_t within : 4; /* bytes of its last character before the last one */
     uint8_t byte; /* the last of them */
-    uint8_t chars; /* most characters from here down, or NOT_PLAIN: this byte starts none, not all
-                      is UTF-8, or there are too many */
+    uint8_t chars; /* most characters from the one this node is in down, or NOT_PLAIN: not all is
+                      UTF-8, or there are too many */
 } TrieNode;
 
 typedef struct {
@@ -27,7 +28,8 @@ typedef struct {
     uint8_t *steers; /* (V) the token has no text but may be named */
     TrieNode *nodes; /* (count + 1) the last holds only a rank */
     int count;
-    int32_t *order; /* tokens with a text, by it */
+    int32_t *order; /* tokens with a text, by it: a rank is a place here */
+    uint8_t *lengths; /* of each rank: characters, NOT_PLAIN for too many */
     uint32_t groups[256]; /* the group of a byte */
     int ranked;
     int deepest;

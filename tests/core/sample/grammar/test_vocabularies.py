@@ -71,6 +71,8 @@ def test_answers_over_a_real_vocabulary_are_valid(tokenizer):
         "root ::= .*",
         "root ::= [^\\n]{0,30}",
         "root ::= [a-z ]{1,9} root | [À-ÿ]* [0-9]",
+        "root ::= [a-z]{3} [a-d]{2} [^a-z]{3} | [a-z é]{2}",
+        "root ::= [^e]{4} [a-d日-월]*",
         "root ::= (a | b)*\na ::= [a-z]{1,3}\nb ::= a a | [^a-z]",
     ],
 )
