@@ -193,6 +193,10 @@ class SamplerParams:
                 raise _wrong_type("grammar", "string", sent)
             values["grammar"] = sent
         values["json_schema"] = request.get("json_schema")
+        if (sent := request.get("grammar_after")) is not None:
+            if isinstance(sent, bool) or not isinstance(sent, int | str | bytes) or sent == "":
+                raise _wrong_type("grammar_after", "string or number", sent)
+            values["grammar_after"] = sent.encode() if isinstance(sent, str) else sent
         return cls(**values)
 
     @property

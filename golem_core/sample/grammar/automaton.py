@@ -14,6 +14,8 @@ from typing import TypeVar
 from golem_core.sample.grammar.ranges import LAST, Ranges, merged
 
 MOST_STATES = 20_000
+_MOST_WORK = 1_000_000  # nondeterministic states looked at, all deterministic ones together
+_ROUNDS = 64  # of joining states that nothing tells apart; long chains would take one a state
 
 State = TypeVar("State", bound=Hashable)
 Edge = tuple[int, int, int]  # first code point, last code point, state
@@ -83,7 +85,7 @@ def explore(
 
 
 def _trimmed(edges: list[list[Edge]], ends: set[int]) -> Automaton:
-    """Drops states that reach no end; joins those that nothing tells apart."""
+    """Drops states that reach no end; joins those that nothing tells apart, if soon done."""
     before: list[list[int]] = [[] for _ in edges]
     for state, row in enumerate(edges):
         for _, _, to in row:
@@ -100,7 +102,7 @@ def _trimmed(edges: list[list[Edge]], ends: set[int]) -> Automaton:
     rows = [[e for e in row if e[2] in alive] if i in alive else [] for i, row in enumerate(edges)]
     block = [(s in ends) + 1 if s in alive else 0 for s in range(len(edges))]
     count = len(set(block))
-    while True:  # Moore's refinement
+    for _ in range(_ROUNDS):  # Moore's refinement
         seen: dict[tuple[int, tuple[Edge, ...]], int] = {}
         block = [
             seen.setdefault((block[s], _onto(row, block)), len(seen)) for s, row in enumerate(rows)
@@ -108,6 +110,8 @@ def _trimmed(edges: list[list[Edge]], ends: set[int]) -> Automaton:
         if len(seen) == count:
             break
         count = len(seen)
+    else:
+        block = list(range(len(edges)))
     numbers: dict[int, int] = {block[0]: 0}
     order = [0]
     result = []
@@ -242,8 +246,13 @@ class Nfa:
             return frozenset(seen)
 
         known: dict[frozenset[int], tuple[frozenset[int], bool]] = {}
+        work = 0
 
         def edges(state: tuple[frozenset[int], bool]) -> Iterable[tuple[int, int, object]]:
+            nonlocal work
+            work += len(state[0])
+            if work > _MOST_WORK:
+                raise TooLarge
             moves = [move for s in state[0] for move in self.steps[s]]
             bounds = sorted({b for ranges, _ in moves for a, z in ranges for b in (a, z + 1)})
             opened: dict[int, list[int]] = {}

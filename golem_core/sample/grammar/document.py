@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
@@ -33,6 +34,19 @@ class Flat:
 
     def get(self, keyword: str, default: Any = None) -> Any:
         return self.schema.get(keyword, default)
+
+    @cached_property
+    def constants(self) -> dict[Hashable, Any] | None:
+        """The values that const and enum leave, by their identities; None without them."""
+        if "const" in self.schema and "enum" in self.schema:
+            listed = {identity(v): v for v in self.schema["enum"]}
+            own = identity(self.schema["const"])
+            return {own: self.schema["const"]} if own in listed else {}
+        if "const" in self.schema:
+            return {identity(self.schema["const"]): self.schema["const"]}
+        if "enum" in self.schema:
+            return {identity(v): v for v in self.schema["enum"]}
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +204,17 @@ def check(path: str, schema: dict[str, Any]) -> None:
 
 _NOT_KEPT = {"not", "contains", "$dynamicRef", "$recursiveRef"}
 _NOT_KEPT_UNLESS_EMPTY = {"dependentRequired", "dependentSchemas", "dependencies"}
+
+
+def identity(value: Any) -> Hashable:
+    """What two JSON values have in common exactly when they are equal: 1 is 1.0 but not true."""
+    if isinstance(value, bool):
+        return "true" if value else "false", None
+    if isinstance(value, list):
+        return "array", tuple(map(identity, value))
+    if isinstance(value, dict):
+        return "object", frozenset((key, identity(inner)) for key, inner in value.items())
+    return "number" if is_number(value) else "text", value
 
 
 def is_number(value: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from golem_core.sample.grammar import merged
 from golem_core.sample.grammar.automaton import Automaton
-from golem_core.sample.grammar.document import Alternative, Document, Flat, is_number
+from golem_core.sample.grammar.document import Alternative, Document, Flat, identity, is_number
 
 _PYTHON_TYPES = {"string": str, "array": list, "object": dict, "boolean": bool}
 
@@ -45,8 +45,7 @@ class Judge:
     def _flat(self, value: Any, flat: Flat, sure: bool) -> bool:
         if not any(_is(value, name) for name in merged.types([flat], inferred=False)):
             return False
-        values = merged.constants([flat])
-        if values is not None and not any(merged.same(value, v) for v in values):
+        if flat.constants is not None and identity(value) not in flat.constants:
             return False
         if isinstance(value, str):
             automaton = merged.text([flat], wide=not sure)
@@ -60,9 +59,7 @@ class Judge:
     def _list(self, value: list[Any], flat: Flat, sure: bool) -> bool:
         if not flat.get("minItems", 0) <= len(value) <= flat.get("maxItems", len(value)):
             return False
-        if flat.get("uniqueItems") and any(
-            merged.same(a, b) for i, a in enumerate(value) for b in value[:i]
-        ):
+        if flat.get("uniqueItems") and len(set(map(identity, value))) < len(value):
             return False
         return all(
             self.holds(item, path, sure)

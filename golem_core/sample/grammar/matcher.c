@@ -127,9 +127,13 @@ static int beyond_ascii(Stacks *s, int32_t state, int32_t *to) {
 
 /* Fills plain[row of state]: where letters lead, and which other characters lead there too. */
 static int explore(Stacks *s, const Trie *t, int32_t state) {
-    int32_t to = stacks_byte(s, state, 'e'), beyond = -1;
-    if (to < 0) return to;
+    int32_t to = stacks_byte(s, state, 'e'), other = stacks_byte(s, state, 'a'), beyond = -1;
+    if (to < 0 || other < 0) return to < 0 ? to : other;
     uint32_t groups = GROUPS_ALL, dead = GROUPS_ALL;
+    if (to != other) { /* letters are told apart: not worth a look at all others */
+        s->plain[s->nodes[state].row] = (Plain){.next = DEAD, .most = MOST_PLAIN};
+        return 0;
+    }
     for (int b = 0; b < 128; b++) {
         int32_t next = stacks_byte(s, state, b);
         if (next < 0) return next;
@@ -196,15 +200,24 @@ static void allow_short(const Trie *t, uint32_t from, uint32_t to, int most, uin
         bits[t->order[r] >> 5] |= (uint32_t)(t->lengths[r] <= most) << (t->order[r] & 31);
 }
 
-/* The state at a node of the trie, when it was not asked for before. The states on the way there
- * may get other numbers. */
-static int32_t ask(Bound *b, const TrieNode *node) {
+/* Makes room when there is little. The first states on the way, `depth` of them, may get other
+ * numbers. */
+static int make_room(Bound *b, int depth) {
     Stacks *s = &b->stacks;
-    Held way = {.states = b->path, .count = node->depth};
+    if (!stacks_full(s)) return 0;
+    Held way = {.states = b->path, .count = depth};
     int error = stacks_tidy(s, &way);
+    for (int i = 0; i < depth; i++) look_at(s, b->path[i], &b->looks[i]);
+    return error;
+}
+
+/* The state at a node of the trie, when it was not asked for before. */
+static int32_t ask(Bound *b, const TrieNode *node) {
+    int before = node->depth - 1;
+    int error = make_room(b, node->depth);
     if (error) return error;
-    int32_t to = stacks_byte(s, b->path[node->depth - 1], node->byte);
-    for (int i = 0; i < node->depth; i++) look_at(s, b->path[i], &b->looks[i]);
+    int32_t to = stacks_byte(&b->stacks, b->path[before], node->byte);
+    look_at(&b->stacks, b->path[before], &b->looks[before]);
     return to;
 }
 
@@ -224,7 +237,8 @@ static int walk(Bound *b, int32_t state, uint32_t *bits) {
         if (node->chars != NOT_PLAIN && !(node->groups & ~look->groups)) {
             int all = node->chars <= look->span;
             if (!all && node->chars <= look->most) {
-                all = all_may(s, t, b->path[before], node);
+                int error = make_room(b, node->depth);
+                all = error ? error : all_may(s, t, b->path[before], node);
                 if (all < 0) return all;
                 look_at(s, b->path[before], look);
             }

@@ -8,7 +8,7 @@ from typing import Any
 
 from golem_core.sample.grammar import numbers, patterns
 from golem_core.sample.grammar.automaton import Automaton, TooLarge, both, of_length
-from golem_core.sample.grammar.document import Document, Flat, is_number
+from golem_core.sample.grammar.document import Document, Flat
 from golem_core.sample.grammar.errors import SchemaError
 
 _YEAR = "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3})"
@@ -65,22 +65,10 @@ def _inferred(flats: Sequence[Flat]) -> frozenset[str]:
 
 def constants(flats: Sequence[Flat]) -> list[Any] | None:
     """The values that const and enum leave, None when there are neither."""
-    lists = [flat.get("enum") for flat in flats if "enum" in flat.schema]
-    lists += [[flat.get("const")] for flat in flats if "const" in flat.schema]
+    lists = [flat.constants for flat in flats if flat.constants is not None]
     if not lists:
         return None
-    return [v for v in lists[0] if all(any(same(v, w) for w in other) for other in lists[1:])]
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two JSON values are equal: 1 is 1.0 but not true."""
-    if isinstance(a, bool) or isinstance(b, bool):
-        return a is b
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    return (type(a) is type(b) and a == b) or (is_number(a) and is_number(b) and a == b)
+    return [v for key, v in lists[0].items() if all(key in other for other in lists[1:])]
 
 
 def most(flats: Iterable[Flat], keyword: str) -> int | None:

@@ -18,6 +18,7 @@ from golem_core.sample.grammar.automaton import Automaton, explore
 
 WHOLE_DIGITS = 16
 DIGITS = 15
+MOST_COUNTED_STEP = 100
 
 _START, _SIGN, _WHOLE, _POINT, _FRACTION = range(5)
 _MINUS, _DOT, _ZERO, _NINE = ord("-"), ord("."), ord("0"), ord("9")
@@ -85,10 +86,12 @@ def automaton(low: Bound | None, high: Bound | None, *, whole: bool, step: int =
     whole: without a fraction. step: only multiples of it (whole numbers), 0 = all. Raises TooLarge.
     """
     under, over = (None if b is None else _Digits.of(b) for b in (low, high))
+    longest = DIGITS
     if whole:
-        longest = max(WHOLE_DIGITS, *(len(b.whole) for b in (under, over) if b is not None), 0)
-    else:
-        longest = DIGITS
+        lengths = [len(b.whole) for b in (under, over) if b is not None]
+        longest = max(lengths) if len(lengths) == 2 else max(WHOLE_DIGITS, *lengths, 0)
+        if step > MOST_COUNTED_STEP and not lengths:
+            longest = 0  # as many as it likes: to count them too takes too many states
 
     def digit_edges(s: _State) -> Iterable[tuple[int, int, _State]]:
         fraction = s.phase in (_POINT, _FRACTION)
@@ -101,7 +104,7 @@ def automaton(low: Bound | None, high: Bound | None, *, whole: bool, step: int =
                     _FRACTION if fraction else _WHOLE,
                     s.negative,
                     s.nonzero or digit > 0,
-                    s.length + (not fraction),
+                    min(s.length + (not fraction), longest or 2),
                     s.place + fraction,
                     0 if under is None else under.step(s.low, place, digit, fraction),
                     0 if over is None else over.step(s.high, place, digit, fraction),
@@ -123,7 +126,7 @@ def automaton(low: Bound | None, high: Bound | None, *, whole: bool, step: int =
                 ),
             )
         leading_zero = s.phase == _WHOLE and s.length == 1 and not s.nonzero
-        if s.length + s.place < longest and not leading_zero:
+        if (s.length + s.place < longest or not longest) and not leading_zero:
             yield from digit_edges(s)
 
     def ends(s: _State) -> bool:

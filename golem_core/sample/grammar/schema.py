@@ -37,7 +37,7 @@ from golem_core.sample.grammar.objects import Objects
 JSON_OBJECT = {"type": "object"}  # what response_format json_object means
 
 MOST_ITEMS = 10_000  # that are counted
-MOST_RULES = 20_000
+MOST_COMBINED = 2000  # sets of several schemas about one value
 FEW_TEXTS = 32
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
@@ -84,6 +84,7 @@ class Converter:
         self.plain_strings = Strings(free=False)
         self._rules: dict[tuple[str, ...], Rule] = {}
         self._waiting: list[tuple[tuple[str, ...], Rule]] = []
+        self._combined = 0
         self._objects = Objects(self)
         self.nothing: list[tuple[str, str]] = []  # (keyword, path) of what left no value somewhere
 
@@ -106,8 +107,10 @@ class Converter:
             return json_text.VALUE
         rule = self._rules.get(key)
         if rule is None:
-            if len(self._rules) >= MOST_RULES:
-                raise SchemaError("", key[0], f"more than {MOST_RULES} schemas together")
+            self._combined += len(key) > 1
+            if self._combined > MOST_COMBINED:
+                reason = f"allOf: more than {MOST_COMBINED} combinations of schemas"
+                raise SchemaError("allOf", key[0], reason)
             rule = self._rules[key] = Rule(key[0])
             self._waiting.append((key, rule))
         return rule

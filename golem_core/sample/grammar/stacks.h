@@ -43,8 +43,8 @@ enum { DEAD, DONE };
 enum { STACKS_NO_MEMORY = -2, STACKS_TOO_MUCH = -3 };
 
 /* Most that is kept before what nobody can reach any more is thrown away, and most work that one
- * question may make (two or three seconds' worth would hold up everybody). */
-enum { NODES_KEPT = 1 << 17, ENTRIES_KEPT = 1 << 20, ROWS_BYTES = 16 << 20, WORK = 20 << 20 };
+ * question may make, about a second's worth: everybody waits for it. */
+enum { NODES_KEPT = 1 << 17, ENTRIES_KEPT = 1 << 20, ROWS_BYTES = 16 << 20, WORK = 64 << 20 };
 
 typedef struct {
     int32_t position; /* of a terminal in a state, of where to go on below */

@@ -110,5 +110,6 @@ def test_settings_from_a_request():
     params = SamplerParams.resolve({}, {"grammar": "root ::= .", "json_schema": schema})
     assert params.grammar == "root ::= ." and params.json_schema == schema and params.constrained
     assert not SamplerParams.resolve({}, {"grammar": "", "json_schema": None}).constrained
+    assert SamplerParams.resolve({}, {"grammar_after": "</t>"}).grammar_after == b"</t>"
     with pytest.raises(ValueError, match="type must be string, but is number"):
         SamplerParams.resolve({}, {"grammar": 5})
