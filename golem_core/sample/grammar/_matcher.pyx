@@ -61,17 +61,17 @@ cdef extern from "matcher.h":
 
     bint bound_init(CBound *b, const Tables *tables, const Trie *trie)
     void bound_free(CBound *b)
-    int matcher_init(CMatcher *m, CBound *bound)
-    void matcher_free(CMatcher *m)
-    int matcher_reset(CMatcher *m)
-    void matcher_copy(CMatcher *to, const CMatcher *source)
+    int matcher_init(CMatcher *m, CBound *bound) nogil
+    void matcher_free(CMatcher *m) nogil
+    int matcher_reset(CMatcher *m) nogil
+    void matcher_copy(CMatcher *to, const CMatcher *source) nogil
     int matcher_allows(CMatcher *m, int32_t token) nogil
     int matcher_accept(CMatcher *m, int32_t token) nogil
     int matcher_feed(CMatcher *m, const uint8_t *bytes, int count) nogil
     int matcher_mask(CMatcher *m, uint32_t *bits) nogil
     int matcher_narrow(CMatcher *m, float *row, int vocab) nogil
-    bint matcher_may_end(const CMatcher *m)
-    bint matcher_may_go_on(const CMatcher *m)
+    bint matcher_may_end(const CMatcher *m) nogil
+    bint matcher_may_go_on(const CMatcher *m) nogil
     bint matcher_rollback(CMatcher *m, int tokens)
 
 
@@ -214,17 +214,23 @@ cdef class Matcher:
     def __init__(self, grammar, Vocabulary vocabulary not None):
         if self._bound is not None:
             raise RuntimeError("a matcher is made once")
-        cdef Bound bound = grammar.bind(vocabulary)
         self._grammar = grammar
+        self._begin(grammar.bind(vocabulary))
+
+    cdef _begin(self, Bound bound):
+        cdef int result
         self._bound = bound
         self.hooks.self = &self.matcher
         self.hooks.allows = <int (*)(void *, int32_t) noexcept nogil>matcher_allows
         self.hooks.narrow = <int (*)(void *, float *, int) noexcept nogil>matcher_narrow
         self.hooks.accept = <int (*)(void *, int32_t) noexcept nogil>matcher_accept
-        _checked(matcher_init(&self.matcher, &bound.bound))
+        with nogil:  # here and below: another thread may be at work on the same grammar
+            result = matcher_init(&self.matcher, &bound.bound)
+        _checked(result)
 
     def __dealloc__(self):
-        matcher_free(&self.matcher)
+        with nogil:
+            matcher_free(&self.matcher)
 
     @property
     def vocabulary(self):
@@ -290,12 +296,18 @@ cdef class Matcher:
     @property
     def may_end(self):
         """Whether what was said is whole."""
-        return bool(matcher_may_end(&self.matcher))
+        cdef bint result
+        with nogil:
+            result = matcher_may_end(&self.matcher)
+        return bool(result)
 
     @property
     def may_go_on(self):
         """Whether anything but an end may follow."""
-        return bool(matcher_may_go_on(&self.matcher))
+        cdef bint result
+        with nogil:
+            result = matcher_may_go_on(&self.matcher)
+        return bool(result)
 
     def rollback(self, int tokens):
         """Takes the last tokens (255 at most) back; ``feed`` counts as one."""
@@ -304,13 +316,19 @@ cdef class Matcher:
 
     def copy(self):
         """Another matcher at the same place."""
-        cdef Matcher other = Matcher(self._grammar, self._bound.vocabulary)
-        matcher_copy(&other.matcher, &self.matcher)
+        cdef Matcher other = Matcher.__new__(Matcher)
+        other._grammar = self._grammar
+        other._begin(self._bound)
+        with nogil:
+            matcher_copy(&other.matcher, &self.matcher)
         return other
 
     def reset(self):
         """Back to the start."""
-        _checked(matcher_reset(&self.matcher))
+        cdef int result
+        with nogil:
+            result = matcher_reset(&self.matcher)
+        _checked(result)
 
 
 cdef int _checked(int result) except -1:

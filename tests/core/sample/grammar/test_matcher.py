@@ -1,6 +1,7 @@
 """The matcher against the naive one, over random grammars and random walks of tokens."""
 
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -320,3 +321,33 @@ def test_old_states_are_dropped_and_answers_stay_the_same():
         assert matcher.may_end
     states, _, dropped = grammar.bind(vocabulary).counts
     assert dropped > 0 and states < 1 << 17
+
+
+def test_threads_share_a_grammar():
+    """Answers of several threads move on in one set of states, which is cleared under them."""
+    letters = b"abcdefghij"
+    rules = " | ".join(f'"{c:c}" root "{c:c}"' for c in letters)
+    grammar = Grammar.compile(f'root ::= "." | {rules}')
+    vocabulary = Vocabulary([bytes([c]) for c in letters + b"."] + [b""], ends=[11])
+    finished = []
+
+    def answer(seed):
+        rng = random.Random(seed)
+        for _ in range(25):
+            matcher = Matcher(grammar, vocabulary)
+            said = [rng.randrange(10) for _ in range(150)]
+            for token in said:
+                matcher.accept(token)
+                matcher.mask()
+            for token in [10, *reversed(said)]:
+                assert matcher.copy().allowed().tolist() == [token] or token == 10
+                matcher.accept(token)
+            assert matcher.may_end
+        finished.append(seed)
+
+    threads = [threading.Thread(target=answer, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(finished) == 4 and grammar.bind(vocabulary).counts[2] > 0
