@@ -21,7 +21,8 @@ The interface, as a server uses it (every method may be called from any thread):
     engine.erase(i) # forgets what an idle slot holds
     engine.close()  # running and waiting jobs fail with EngineClosed; the thread has ended
 
-``steps`` and ``wait`` raise PassFailed (ModelChanged, NonFiniteLogits as its cause) when the pass
+``steps`` and ``wait`` raise PassFailed (ModelChanged; DeadEnd when its grammar lets no token follow;
+NonFiniteLogits as its cause) when the pass
 a job took part in failed. Several answers to one prompt are several jobs with seeds seed+1, ….
 """
 

@@ -1,6 +1,7 @@
 """The engine on the real executors: batches, rewinds and cached turns of tiny models."""
 
 import contextlib
+import json
 
 import numpy as np
 import pytest
@@ -111,3 +112,28 @@ def test_a_failed_pass_leaves_nothing_of_itself_in_the_slot(path):
         again = drawn(running, tokens)
     assert again.tokens == whole
     assert again.cached_tokens == 0
+
+
+def test_an_answer_keeps_to_a_schema(path):
+    """A model of noise, over a real tokenizer, writes documents of the schema."""
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "minimum": 7}, "b": {"enum": ["x", None]}},
+        "required": ["a", "b"],
+    }
+    with engine(path, parallel=3) as running:
+        jobs = [
+            running.submit(
+                Request(
+                    prompt(seed, 9),
+                    max_tokens=300,
+                    params=SamplerParams(seed=seed, temperature=1, json_schema=schema),
+                )
+            )
+            for seed in range(6)
+        ]
+        for job in jobs:
+            result = job.wait(WAIT)
+            assert result.stop_type == "eos"
+            value = json.loads(result.text)
+            assert value["a"] >= 7 and value["b"] in ("x", None) and len(value) == 2
