@@ -21,9 +21,9 @@ The interface, as a server uses it (every method may be called from any thread):
     engine.erase(i) # forgets what an idle slot holds
     engine.close()  # running and waiting jobs fail with EngineClosed; the thread has ended
 
-``steps`` and ``wait`` raise PassFailed (ModelChanged; DeadEnd when its grammar lets no token follow;
-NonFiniteLogits as its cause) when the pass
-a job took part in failed. Several answers to one prompt are several jobs with seeds seed+1, ….
+``steps`` and ``wait`` raise PassFailed when the pass a job took part in failed (ModelChanged;
+NonFiniteLogits as its cause), or only this answer did (DeadEnd: its grammar lets no token follow).
+Several answers to one prompt are several jobs with seeds seed+1, ….
 """
 
 from golem_core.sample import Probs
