@@ -153,7 +153,10 @@ def show_size(count: int) -> str:
 
 
 def _parse_list(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not parts:  # an unset variable of a shell must not turn a list of keys off
+        raise ValueError("an empty list")
+    return parts
 
 
 KINDS: dict[Any, Kind] = {

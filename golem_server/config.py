@@ -184,6 +184,8 @@ def api_keys(server: ServerSettings) -> frozenset[str]:
         SettingsError: when the file cannot be read or holds no key.
     """
     keys = set(server.api_key)
+    if not all(key.strip() for key in keys):
+        raise SettingsError("-api-key holds an empty key: leave the flag out to ask nobody for one")
     if server.api_key_file is not None:
         try:
             lines = server.api_key_file.read_text("utf-8").splitlines()

@@ -257,12 +257,21 @@ def parse_logit_bias(sent: Any, tokenizer: Any = None) -> tuple[tuple[int, float
     return tuple(biases)
 
 
+MOST_BREAKERS = 32  # each costs a look at every token of the vocabulary
+
+
 def _breakers(sent: Any) -> tuple[str, ...]:
     if not isinstance(sent, list) or not sent or not all(isinstance(s, str) for s in sent):
         raise ParamError(
             "dry_sequence_breakers",
             "Field 'dry_sequence_breakers': Error: dry_sequence_breakers must be a non-empty "
             "array of strings",
+        )
+    if len(sent) > MOST_BREAKERS:
+        raise ParamError(
+            "dry_sequence_breakers",
+            f"Field 'dry_sequence_breakers': {len(sent)} breakers, at most {MOST_BREAKERS} "
+            "are read",
         )
     return tuple(sent)
 

@@ -119,6 +119,7 @@ class Engine:
         self._entering = 0
         self._serving = False
         self._thread: threading.Thread | None = None
+        self._process = 0  # that the runner lives in
         self._pace = Pace()
         self._looked = -FILE_CHECK  # when the model's file was last looked at
         self._debug = bool(os.environ.get("GOLEM_DEBUG_BATCHES"))
@@ -130,6 +131,7 @@ class Engine:
         if self._thread is not None:
             raise RuntimeError("this engine was started before")
         self._serving = True
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._serve, name="golem-runner", daemon=True)
         self._thread.start()
 
@@ -166,6 +168,11 @@ class Engine:
         Raises ParamError (an unusable field), ContextExceeded, QueueFull or EngineClosed, all
         before a slot is waited for.
         """
+        if self._serving and os.getpid() != self._process:
+            raise EngineClosed(
+                f"the engine was started in process {self._process} and this is a fork of it, "
+                "where its threads do not exist: open the model after the fork"
+            )
         ids = self._checked(request)
         params = request.params
         sampler = Sampler(

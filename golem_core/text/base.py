@@ -99,9 +99,7 @@ class Tokenizer(ABC):
         text = characters(self.decode_bytes(ids, special))
         return text[1:] if whole and self._space_prefix and text.startswith(" ") else text
 
-    def stream(
-        self, special: bool = False, *, shown: Collection[int] = frozenset()
-    ) -> Detokenizer:
+    def stream(self, special: bool = False, *, shown: Collection[int] = frozenset()) -> Detokenizer:
         """A decoder for tokens as they are drawn. shown: control tokens whose text is wanted."""
         return Detokenizer(self, special, shown)
 

@@ -235,3 +235,9 @@ def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path):
     broken.write_text("a = = b")
     with pytest.raises(SettingsError, match="is not TOML"):
         settings.read_toml(broken)
+
+
+@pytest.mark.parametrize("text", ["", " ", ","])
+def test_an_empty_list_is_refused_where_a_shell_variable_was_empty(text):
+    with pytest.raises(SettingsError, match="-keys: this value is not a list of texts"):
+        resolve(["-keys", text])

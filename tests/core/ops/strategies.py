@@ -330,7 +330,8 @@ def pool_case(draw):
     w.inputs["offsets"] = cuts = _cuts(w)
     offsets = w.p.input("offsets", (w.p.axis("s", MAX_N) + 1,), "i32")
     assert len(cuts) <= MAX_N
-    return w.case(w.p.pool(w.value(draw(WIDTHS)), offsets))
+    # Up to MAX_N rows are summed, in another order than numpy's, and may nearly cancel.
+    return w.case(w.p.pool(w.value(draw(WIDTHS)), offsets), tolerance=1e-5)
 
 
 @st.composite

@@ -161,3 +161,13 @@ def test_logit_biases_are_read_from_pairs_or_an_object(sent, pairs):
 
 def test_biases_given_as_text_need_a_tokenizer():
     assert SamplerParams.resolve({}, {"logit_bias": {"ab": 1, "3": 1}}).logit_bias == ((3, 1),)
+
+
+def test_more_breakers_than_are_read_are_refused_by_name():
+    many = [str(i) for i in range(33)]
+    assert (
+        len(SamplerParams.resolve({}, {"dry_sequence_breakers": many[:32]}).dry_sequence_breakers)
+        == 32
+    )
+    with pytest.raises(ParamError, match="33 breakers, at most 32"):
+        SamplerParams.resolve({}, {"dry_sequence_breakers": many})

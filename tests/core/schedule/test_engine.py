@@ -1,5 +1,6 @@
 """The engine on a model without weights: what is fed, what is drawn, how answers end."""
 
+import os
 import threading
 
 import pytest
@@ -413,8 +414,11 @@ def test_while_anyone_draws_a_pass_lasts_a_quarter_of_a_second_at_most():
     clock = FakeClock()
     model = FakeModel(slots=2, context=4096, pass_width=512)
     passes = []
+    both = threading.Event()
 
     def compute(seen):
+        if len(passes) > 2:  # the first conversation must not run out before the second is there
+            both.wait(WAIT)
         took = 0.05 + 0.004 * sum(run[2] for run in seen.runs if run[4])
         clock.now += took
         passes.append((took, any(run[4] == 0 for run in seen.runs)))
@@ -425,6 +429,7 @@ def test_while_anyone_draws_a_pass_lasts_a_quarter_of_a_second_at_most():
         talks = engine.submit(ask("short" * 8, max_tokens=400))
         talks.steps(WAIT)
         long = engine.submit(ask("x" * 3000, max_tokens=1))
+        both.set()
         long.wait(WAIT)
         talks.cancel()
     beside = [took for took, draws in passes if draws]
@@ -528,3 +533,15 @@ def test_counters_add_up():
     assert stats.drawn == sum(r.drawn_tokens for r in results)
     assert stats.columns == stats.prompt_columns + stats.drawn_columns
     assert (stats.waiting, stats.running, stats.finished) == (0, 0, 3)
+
+
+def test_a_fork_of_the_process_is_told_to_open_the_model_itself():
+    with Engine(FakeModel()) as engine:
+        child = os.fork()
+        if child == 0:
+            try:
+                engine.submit(ask("hello"))
+            except EngineClosed as refused:
+                os._exit(0 if "open the model after the fork" in str(refused) else 2)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
