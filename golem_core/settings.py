@@ -337,6 +337,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not TOML: {error}") from None
+    except RecursionError:
+        raise SettingsError(f"{path} is nested too deeply to be settings") from None
 
 
 @dataclass(frozen=True)

@@ -241,3 +241,10 @@ def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path):
 def test_an_empty_list_is_refused_where_a_shell_variable_was_empty(text):
     with pytest.raises(SettingsError, match="-keys: this value is not a list of texts"):
         resolve(["-keys", text])
+
+
+def test_a_file_nested_beyond_reason_is_refused_in_one_line(tmp_path):
+    path = tmp_path / "golem.toml"
+    path.write_text("a=" + "[" * 100_000)
+    with pytest.raises(SettingsError, match="nested too deeply"):
+        settings.read_toml(path)
