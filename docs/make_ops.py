@@ -14,7 +14,14 @@ from golem_core.graph import ops
 from golem_core.state import declare
 
 TARGET = Path(__file__).with_name("ops.md")
-GROUPS = (ops.ViewOps, ops.RowOps, ops.ProductOps, ops.AttentionOps, ops.ElementwiseOps)
+GROUPS = (
+    ops.ViewOps,
+    ops.RowOps,
+    ops.ProductOps,
+    ops.AttentionOps,
+    ops.RecurrentOps,
+    ops.ElementwiseOps,
+)
 STATES = (declare.Ring, declare.Matrix, declare.Window)
 
 

@@ -63,6 +63,8 @@ cdef extern from "record.h" nogil:
         GOLEM_LINEAR
         GOLEM_EXPERTS
         GOLEM_ATTEND
+        GOLEM_CONV1D
+        GOLEM_WINDOW
     enum:
         GOLEM_SILU
         GOLEM_SIGMOID
@@ -114,6 +116,10 @@ cdef extern from "record.h" nogil:
         uint16_t *v
         int32_t heads, capacity, dk, dv, rate
 
+    ctypedef struct golem_state:
+        float *base
+        int64_t floats
+
     ctypedef struct golem_table:
         const uint8_t *rows
         int64_t row_bytes, count
@@ -127,6 +133,7 @@ cdef extern from "record.h" nogil:
         int32_t segments
         const void *data[3]
         golem_ring ring
+        golem_state state
         float f[6]
         int32_t i[12]
 

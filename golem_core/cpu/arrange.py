@@ -170,10 +170,11 @@ def _dependences(records: Sequence[Record]) -> list[set[int]]:
         need = {m for b in r.read() for m in makers.get(id(b), ())}
         if r.ring is not None and r.reads_ring:
             need.update(ring_write.get(r.ring, ()))
-            ring_reads.setdefault(r.ring, []).append(i)
         if r.ring is not None and r.writes_ring:
             need.update(ring_reads.get(r.ring, ()))
             ring_write.setdefault(r.ring, []).append(i)
+        if r.ring is not None and r.reads_ring:
+            ring_reads.setdefault(r.ring, []).append(i)
         for b in r.written():
             makers.setdefault(id(b), []).append(i)
         needs.append(need)

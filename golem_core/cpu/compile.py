@@ -193,7 +193,10 @@ class CompiledPlan:
             ints,
             [self._kept(array) for array in record.arrays],
         )
-        if record.ring is not None:
+        if record.ring in self._states.recurrent_arrays:
+            state = self._states.recurrent_arrays[record.ring]
+            code.set_state(number, state.ctypes.data, state[0].size)
+        elif record.ring is not None:
             ring = self._states.rings[record.ring]
             code.set_ring(
                 number,

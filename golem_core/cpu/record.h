@@ -22,7 +22,7 @@ enum {
     GOLEM_LAYER_NORM, GOLEM_ROPE_TABLE, GOLEM_ROPE, GOLEM_STORE, GOLEM_QUANTISE, GOLEM_UNARY,
     GOLEM_GATE, GOLEM_ADD, GOLEM_MUL, GOLEM_FMA, GOLEM_CLAMP, GOLEM_SOFTCAP, GOLEM_SOFTMAX,
     GOLEM_TOP_K, GOLEM_REDUCE, GOLEM_POOL,
-    GOLEM_LINEAR, GOLEM_EXPERTS, GOLEM_ATTEND, GOLEM_KINDS
+    GOLEM_LINEAR, GOLEM_EXPERTS, GOLEM_ATTEND, GOLEM_CONV1D, GOLEM_WINDOW, GOLEM_KINDS
 };
 
 enum {
@@ -105,6 +105,12 @@ typedef struct {
     int32_t heads, capacity, dk, dv, rate;
 } golem_ring;
 
+/* A recurrent state of every slot: floats of each. */
+typedef struct {
+    float *base;
+    int64_t floats;
+} golem_state;
+
 typedef struct golem_record {
     int32_t kind, flags;
     int32_t chain;             /* records of the chain that starts here, 0 inside of one */
@@ -115,6 +121,7 @@ typedef struct golem_record {
     int32_t segments;
     const void *data[3];       /* tables, constants */
     golem_ring ring;
+    golem_state state;
     float f[6];
     int32_t i[12];
     int64_t scratch;           /* bytes of a worker's scratch this record uses, after the locals */

@@ -72,6 +72,7 @@ class SegmentCode:
 class Record:
     """One kernel call. units a row: spans; elements a unit: width.
 
+    ring: the state it touches, of any kind.
     alike: operands by index whose rows (and spans) are the record's own; the others are read
     anywhere, so their maker must have finished.
     """

@@ -12,14 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from golem_core.graph.ops import OPS, AttentionOps, ElementwiseOps, ProductOps, RowOps, ViewOps
+from golem_core.graph.ops import (
+    OPS,
+    AttentionOps,
+    ElementwiseOps,
+    ProductOps,
+    RecurrentOps,
+    RowOps,
+    ViewOps,
+)
 from golem_core.graph.program import Node, Program, State
 from golem_core.graph.values import Const, Dim, Extent, ProgramError, Shape, Value, show
 from golem_core.graph.weights import Weight
 from golem_core.state.declare import Ring
 
 
-class Builder(ViewOps, RowOps, ProductOps, AttentionOps, ElementwiseOps):
+class Builder(ViewOps, RowOps, ProductOps, AttentionOps, RecurrentOps, ElementwiseOps):
     """Writes one program. The ops are its methods; see golem_core.graph.ops for each."""
 
     def __init__(self, name: str):

@@ -73,6 +73,7 @@ def make_plan(program: Program, wanted: Iterable[str], *, fuse: bool = True) -> 
         pinned = {v.root.id for v in plan.outputs.values()}
         plan.nodes = _join_gates(plan.nodes, pinned)
         plan.nodes = _join_finishes(plan.nodes, pinned)
+        plan.nodes = _join_unaries(plan.nodes, pinned)
         plan.nodes = _group(plan.nodes)
     return plan
 
@@ -342,6 +343,22 @@ def _join_finishes(nodes: list[Node], pinned: set[int]) -> list[Node]:
             instead[id(joined)] = joined
             break
     return _settled(nodes, instead)
+
+
+def _join_unaries(nodes: list[Node], pinned: set[int]) -> list[Node]:
+    """Rule C: a unary that alone reads a convolution is done where that stores."""
+    readers, makers = _readers(nodes), _makers(nodes)
+    instead: dict[int, Node | None] = {}
+    for node in nodes:
+        made = node.inputs[0] if node.op == "unary" else None
+        conv = None if made is None else makers.get(made.root.id)
+        if conv is None or conv.op != "conv1d" or made.is_view or made.id in pinned:
+            continue
+        if len(readers[made.id]) == 1:
+            joined = replace(conv, attrs={**conv.attrs, "unary": node.attrs["kind"]})
+            joined.outputs = node.outputs
+            instead.update({id(conv): joined, id(node): None})
+    return _replaced(nodes, instead)
 
 
 def _settled(nodes: Sequence[Node], instead: dict[int, Node | None]) -> list[Node]:

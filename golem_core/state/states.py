@@ -92,18 +92,60 @@ class States:
         return bool(self.matrices or self.windows)
 
     @property
+    def recurrent_arrays(self) -> dict[str, np.ndarray]:
+        """Matrices and windows by name, slots first."""
+        return self.matrices | self.windows
+
+    @property
+    def recurrent_bytes(self) -> int:
+        """Bytes of what one slot cannot rewind: the size of a checkpoint."""
+        return sum(a[0].nbytes for a in self.recurrent_arrays.values())
+
+    def take_recurrent(self, slot: int, into: np.ndarray | None = None) -> np.ndarray:
+        """A copy of the slot's matrices and windows in one buffer, u8 (recurrent_bytes,).
+
+        into: a buffer of that size to write instead of a new one. Raises StateError.
+        """
+        if into is None:
+            into = np.empty(self.recurrent_bytes, np.uint8)
+        for part, mine in self._recurrent_parts(slot, into):
+            part[...] = mine
+        return into
+
+    def put_recurrent(self, slot: int, taken: np.ndarray) -> None:
+        """Writes what ``take_recurrent`` returned, of this slot or another, into a slot."""
+        for part, mine in self._recurrent_parts(slot, taken):
+            mine[...] = part
+
+    def _recurrent_parts(self, slot: int, whole: np.ndarray):
+        """Of every recurrent state, its part of the buffer and the slot's array."""
+        self._check_slot(slot)
+        if whole.dtype != np.uint8 or whole.shape != (self.recurrent_bytes,):
+            raise StateError(
+                f"a copy of {whole.dtype} {whole.shape}; a slot has {self.recurrent_bytes} bytes"
+            )
+        at = 0
+        for array in self.recurrent_arrays.values():
+            mine = array[slot]
+            yield whole[at : at + mine.nbytes].view(np.float32).reshape(mine.shape), mine
+            at += mine.nbytes
+
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self.slots:
+            raise StateError(f"slot {slot}: there are {self.slots}, counted from 0")
+
+    @property
     def nbytes(self) -> int:
         """Bytes of address space; those never touched take no memory."""
         rings = sum(r.k.nbytes + r.v.nbytes for r in self.rings.values())
-        return rings + sum(a.nbytes for a in (self.matrices | self.windows).values())
+        return rings + sum(a.nbytes for a in self.recurrent_arrays.values())
 
     def _parts(self, slot: int, positions: int) -> dict[str, list[np.ndarray]]:
-        if not 0 <= slot < self.slots:
-            raise StateError(f"slot {slot}: there are {self.slots}, counted from 0")
+        self._check_slot(slot)
         if not 0 <= positions <= self.context:
             raise StateError(f"{positions} positions: a slot keeps {self.context}")
         parts = {name: list(ring.parts(slot, positions)) for name, ring in self.rings.items()}
-        for name, array in (self.matrices | self.windows).items():
+        for name, array in self.recurrent_arrays.items():
             parts[name] = [array[slot]]
         return parts
 

@@ -2,6 +2,7 @@
  * GOLEM_ISA, GOLEM_ISA_NAME and GOLEM_ISA_LINEAR defined. */
 #include "attend_run.h"
 #include "choose.h"
+#include "conv1d.h"
 #include "elementwise.h"
 #include "experts.h"
 #include "norms.h"
@@ -24,6 +25,7 @@ const golem_isa GOLEM_ISA = {
     },
     .run = {
         [GOLEM_LINEAR] = run_linear, [GOLEM_EXPERTS] = run_experts, [GOLEM_ATTEND] = run_attend,
+        [GOLEM_CONV1D] = run_conv1d, [GOLEM_WINDOW] = run_window,
     },
     .attend_scratch = attend_scratch,
     .attend_part_bytes = attend_part_bytes,

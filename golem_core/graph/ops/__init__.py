@@ -10,6 +10,7 @@ from golem_core.graph.ops.attention import AttentionOps, Rope
 from golem_core.graph.ops.catalogue import OPS, Op
 from golem_core.graph.ops.elementwise import UNARY, ElementwiseOps
 from golem_core.graph.ops.products import ProductOps, RowOps
+from golem_core.graph.ops.recurrent import RecurrentOps
 from golem_core.graph.ops.views import ViewOps
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "ElementwiseOps",
     "Op",
     "ProductOps",
+    "RecurrentOps",
     "Rope",
     "RowOps",
     "ViewOps",

@@ -168,3 +168,13 @@ def test_a_wanted_product_keeps_its_own_store():
     p.output("y", y)
     p.output("z", p.unary(y, "relu"))
     assert ops(p, ("y", "z")) == ["linear", "unary"]
+
+
+def test_a_unary_after_a_convolution_moves_into_its_store():
+    p, x = start()
+    conv = p.conv1d(x, np.ones((32, 1, 4), np.float32), groups=32)
+    p.output("y", p.unary(conv, "silu"))
+    (node,) = make_plan(p.build(), ("y",)).nodes
+    assert (node.op, node.attrs["unary"]) == ("conv1d", "silu")
+    p.output("z", conv)
+    assert ops(p, ("y", "z")) == ["conv1d", "unary"]

@@ -405,6 +405,50 @@ def _runs(w: Writer, at: list[int], context: int) -> list[tuple[int, int, int, i
     return runs
 
 
+def _conversations(w: Writer, inputs: dict[str, tuple[int, ...]], context: int, slots: int, rate=1):
+    """Passes of several slots with random arrays (columns · rate, *inner) for every input."""
+    at, passes = [0] * slots, []
+    for _ in range(w.draw(st.integers(1, 6))):
+        runs = _runs(w, at, context)
+        if not runs:
+            break
+        count = sum(r[2] for r in runs) * rate
+        arrays = {"runs": np.array(runs, np.int32)}
+        for name, inner in inputs.items():
+            arrays[name] = w.rng.standard_normal((count, *inner)).astype(np.float32)
+        passes.append(arrays)
+    return passes
+
+
+@case
+@st.composite
+def conv1d_case(draw):
+    """Each channel by itself, in groups or all mixed; over one sequence or over runs of slots."""
+    w = Writer(draw)
+    groups = draw(st.sampled_from((1, 1, 2, 5)))
+    each, mine = draw(st.sampled_from(((1, 1), (7, 3), (16, 70), (33, 17))))
+    if draw(st.booleans()):
+        groups, each, mine = draw(st.sampled_from((3, 64, 100))), 1, 1
+    taps, dilation = draw(st.sampled_from(((1, 1), (4, 1), (5, 1), (3, 2), (8, 1))))
+    stride = draw(st.sampled_from((1, 1, 2)))
+    stride = stride if (taps - 1) * dilation + 1 >= stride else 1
+    kernel = w.rng.standard_normal((groups * mine, each, taps)).astype(np.float32)
+    options = {"stride": stride, "dilation": dilation, "groups": groups}
+    options["start"] = draw(st.sampled_from(("zeros", "first")))
+    bias = w.vector(groups * mine) if draw(st.booleans()) else None
+    wide = groups * each
+    if draw(st.booleans()):
+        x = w.value(wide, rows=draw(st.sampled_from((0, 1, 20, 300))) * stride)
+        y = w.p.conv1d(x, kernel, bias, **options)
+        return w.case(w.p.unary(y, "silu") if draw(st.booleans()) else y, tolerance=2e-5)
+    rate = stride * draw(st.sampled_from((1, 3)))
+    x = w.p.input("x", (w.p.columns * rate, wide))
+    w.p.output("y0", w.p.conv1d(x, kernel, bias, window="past", **options))
+    slots = draw(st.integers(1, 3))
+    passes = _conversations(w, {"x": (wide,)}, 300, slots, rate)
+    return Case(w.p.build(), passes, ("y0",), slots, 300, tolerance=2e-5)
+
+
 @case
 @st.composite
 def attend_case(draw):

@@ -115,3 +115,18 @@ def test_route_takes_the_largest_and_breaks_ties_to_the_lower_index():
     made = ReferenceExecutor(p.build()).run({"x": logits}, ("experts", "weights"))
     assert made["experts"].tolist() == [[1, 2, 3]]
     np.testing.assert_allclose(made["weights"], [[0.4, 0.4, 0.2]], rtol=1e-6)
+
+
+def test_a_causal_convolution_is_the_start_of_a_full_one_of_the_turned_kernel():
+    rng = np.random.default_rng(4)
+    x, kernel = rng.standard_normal((9, 1)).astype(np.float32), rng.standard_normal(4)
+    y = one(lambda p, x: p.conv1d(x, kernel.reshape(1, 1, 4)), x=x)
+    np.testing.assert_allclose(y[:, 0], np.convolve(x[:, 0], kernel[::-1])[:9], rtol=1e-5)
+
+
+def test_before_the_first_row_lie_zeros_or_the_first_row_again():
+    x, ones = np.array([[5], [7], [1], [2]], np.float32), np.ones((1, 1, 4), np.float32)
+    zeros = one(lambda p, x: p.conv1d(x, ones, stride=1), x=x)
+    first = one(lambda p, x: p.conv1d(x, ones, stride=1, start="first"), x=x)
+    assert zeros[:, 0].tolist() == [5, 12, 13, 15]
+    assert first[:, 0].tolist() == [20, 22, 18, 15]

@@ -124,3 +124,26 @@ def test_slots_and_positions_outside_are_refused():
         states.save(2, 1)
     with pytest.raises(StateError, match="65 positions"):
         states.copy(0, 1, 65)
+
+
+def test_what_a_slot_cannot_rewind_is_copied_out_and_into_another_slot():
+    states = filled(States(DECLARED, slots=3, context=100, pass_width=16))
+    before = states.take_recurrent(2)
+    assert before.nbytes == states.recurrent_bytes == (2 * 3 * 5 + 3 * 7) * 4
+    ring = states.rings["full"].k.copy()
+    mine = {name: a[1].copy() for name, a in states.recurrent_arrays.items()}
+    states.put_recurrent(2, states.take_recurrent(1))
+    for name, array in states.recurrent_arrays.items():
+        np.testing.assert_array_equal(array[2], mine[name])
+        np.testing.assert_array_equal(array[1], mine[name])
+    np.testing.assert_array_equal(states.rings["full"].k, ring)
+    states.put_recurrent(0, before)
+    np.testing.assert_array_equal(states.take_recurrent(0), before)
+
+
+def test_a_copy_of_another_size_or_slot_is_refused():
+    states = States(DECLARED, slots=1, context=100, pass_width=16)
+    with pytest.raises(StateError, match="slot 1: there are 1"):
+        states.take_recurrent(1)
+    with pytest.raises(StateError, match=r"\(7,\); a slot has 204 bytes"):
+        states.put_recurrent(0, np.zeros(7, np.uint8))
