@@ -185,8 +185,9 @@ cdef class Code:
     cdef const golem_isa *isa
     cdef Pool pool
     cdef int64_t symbols[16]
-    cdef int32_t *index_copy[4]
-    cdef int index_arena[4]
+    cdef int32_t *index_copy[8]
+    cdef int index_arena[8]
+    cdef int index_axes[8]         # times each index is written; 0: -1 is, once a column
     cdef int index_count
     cdef int32_t *tokens[2]
     cdef int32_t *outputs[2]
@@ -248,11 +249,15 @@ cdef class Code:
     def set_base(self, int arena, int slot, uintptr_t address):
         self.bases[arena * self.slot_count + slot] = <char *>address
 
-    def copy_index(self, int arena, uintptr_t address):
-        """Has every pass write the columns' indices there when it runs in that arena."""
-        if self.index_count == 4:
-            raise ValueError("a pass copies the index to four places at most")
+    def copy_index(self, int arena, uintptr_t address, int axes):
+        """Has decoders' passes write the columns' indices there when they run in that arena.
+
+        axes: how often each is written, side by side; 0: a column gets -1 instead.
+        """
+        if self.index_count == 8:
+            raise ValueError("a pass copies the index to eight places at most")
         self.index_arena[self.index_count] = arena
+        self.index_axes[self.index_count] = axes
         self.index_copy[self.index_count] = <int32_t *>address
         self.index_count += 1
 
@@ -268,6 +273,7 @@ cdef class Code:
     def run_decoder(self, int arena, int n, int m, const int32_t[:, ::1] runs,
                     const int32_t[::1] tokens, const int32_t[::1] outputs):
         """One pass of a decoder over inputs that decoder_sizes found right."""
+        memset(self.symbols, 0, sizeof(self.symbols))
         self.symbols[self.symbol_n] = n
         self.symbols[self.symbol_m] = m
         if n and self.tokens[arena] != NULL:
@@ -421,7 +427,7 @@ cdef class Code:
         cdef golem_pool *pool = self.pool.checked()
         cdef golem_pass p
         cdef timespec before, after
-        cdef int i, j, stopped
+        cdef int i, j, axes, stopped
         cdef int64_t total
         cdef golem_extent *e
         for i in range(self.extent_count):
@@ -448,8 +454,16 @@ cdef class Code:
                 p.drawn = p.columns
         if follow:
             for i in range(self.index_count):
-                if self.index_arena[i] == arena:
+                if self.index_arena[i] != arena:
+                    continue
+                axes = self.index_axes[i]
+                if axes == 1:
                     memcpy(self.index_copy[i], p.index, p.columns * sizeof(int32_t))
+                elif axes == 0:
+                    memset(self.index_copy[i], 0xff, p.columns * sizeof(int32_t))
+                else:
+                    for j in range(p.columns * axes):
+                        self.index_copy[i][j] = p.index[j // axes]
         p.threads = self.pool.threads
         p.pool = pool
         p.next = self.next

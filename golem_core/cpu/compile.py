@@ -28,7 +28,8 @@ from golem_core.graph.weights import Weight
 from golem_core.state import States
 
 SMALL = 16  # a second, tighter arena serves passes whose symbols are at most this
-FOLLOWING = ("index", "positions")  # inputs that follow from a pass's runs
+# Inputs that follow from a pass's runs where it has no media: the index of each column, or -1.
+FOLLOWING = ("index", "positions", "until", "place")
 DTYPES = {"f32": np.float32, "i32": np.int32}
 
 
@@ -268,7 +269,8 @@ class CompiledPlan:
             at = {name: view.ctypes.data for name, view in views.items()}
             for name in FOLLOWING:
                 if name in at:
-                    self.code.copy_index(number, at[name])
+                    axes = 0 if name == "place" else roots[name].width
+                    self.code.copy_index(number, at[name], axes)
             self.code.set_decoder(number, *symbols, at.get("tokens", 0), at.get("outputs", 0))
             self._inputs.append(views)
             self._outputs.append(

@@ -27,6 +27,7 @@ class PassCancelled(Exception):
 
 
 _DECODER = {"runs", "tokens", "outputs"}  # the inputs of a pass that C checks by itself
+_FOLLOWING = {"index", "positions", "until", "place", "embeddings"}  # by the runs, or empty
 
 
 @dataclass(frozen=True)
@@ -232,9 +233,9 @@ class CpuExecutor:
 def _vocabulary(program: Program) -> int | None:
     """Tokens there are, where a program has a plain decoder's inputs and uses them as such."""
     inputs = program.inputs
-    if set(inputs) - {"index", "positions"} != {"tokens", "outputs"}:
+    if set(inputs) - _FOLLOWING != {"tokens", "outputs"} or set(program.axes) - {"e"} != {"n", "m"}:
         return None
-    if set(program.axes) != {"n", "m"} or any(len(v.shape) != 1 for v in inputs.values()):
+    if any(len(inputs[name].shape) != 1 for name in ("tokens", "outputs")):
         return None
     sizes = []
     for node in program.nodes:

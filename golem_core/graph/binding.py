@@ -55,6 +55,7 @@ def bind(
             inputs["index"].reshape((-1,) + (1,) * (len(shape) - 1)),
             (len(inputs["index"]), *shape[1:]),
         )
+    _absent_media(program, inputs)
     if program.states and runs is None:
         raise ProgramError('program keeps states but the pass binds no "runs"')
     if program.states and "n" not in program.axes:
@@ -80,6 +81,17 @@ def bind(
     _ranges(program, arrays, sizes)
     empty = np.zeros((0, 5), np.int32)
     return Binding(sizes, arrays, empty if runs is None else runs)
+
+
+def _absent_media(program: Program, inputs: dict) -> None:
+    """What a pass of text leaves out: no rows, no column that is one, none that looks ahead."""
+    if "index" not in inputs:
+        return
+    if "until" in program.inputs:
+        inputs.setdefault("until", inputs["index"])
+    if "place" in program.inputs and "place" not in inputs and "embeddings" not in inputs:
+        inputs["place"] = np.full(len(inputs["index"]), -1, np.int32)
+        inputs["embeddings"] = np.zeros((0, *program.inputs["embeddings"].inner), np.float32)
 
 
 def _array(value: Value, given, name: str) -> np.ndarray:

@@ -103,7 +103,12 @@ class Builder(ViewOps, RowOps, ProductOps, AttentionOps, RecurrentOps, Elementwi
     @property
     def columns(self) -> Dim:
         """n: the columns of a pass."""
-        return self.axis("n", self._axes.get("n", 512))
+        return self.axis("n", self.columns_most)
+
+    @property
+    def columns_most(self) -> int:
+        """The most columns a pass may have."""
+        return self._axes.get("n", 512)
 
     @property
     def tokens(self) -> Value:
@@ -119,6 +124,20 @@ class Builder(ViewOps, RowOps, ProductOps, AttentionOps, RecurrentOps, Elementwi
     def positions(self) -> Value:
         """(n,) i32: for angles only; the index where the pass binds none."""
         return self.input("positions", (self.columns,), "i32")
+
+    def embeddings(self, width: int) -> Value:
+        """(e, width) f32: rows of pictures and sound; e = 0 where the pass binds none."""
+        return self.input("embeddings", (self.axis("e", self.columns_most), width))
+
+    @property
+    def place(self) -> Value:
+        """(n,) i32: which of the embeddings a column is, -1 (all, if none are bound) for text."""
+        return self.input("place", (self.columns,), "i32")
+
+    @property
+    def until(self) -> Value:
+        """(n,) i32: the last index a column sees, the end of its picture; its own by default."""
+        return self.input("until", (self.columns,), "i32")
 
     @property
     def outputs(self) -> Value:

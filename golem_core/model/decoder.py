@@ -7,7 +7,7 @@ feed-forward are here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, ClassVar
@@ -21,6 +21,7 @@ from golem_core.graph.program import Program
 from golem_core.graph.values import Value
 from golem_core.model.errors import ModelError
 from golem_core.model.hyper import MAX_BLOCKS, Hyper
+from golem_core.model.media import Marks, Tower
 from golem_core.model.rope import RopeScaling
 from golem_core.model.tensors import Tensors
 from golem_core.state.declare import Ring
@@ -41,6 +42,10 @@ class Decoder:
     reasoning: ClassVar[tuple[str, str] | None] = None  # texts that open and close a thought
     call: ClassVar[CallFormat | None] = None  # how it writes tool calls
     quantum: ClassVar[int] = 1  # a prompt that takes several passes is cut at multiples of it
+    towers: ClassVar[Mapping[str, type[Tower]]] = {}  # by the projector type of a projector's file
+    marks: ClassVar[Mapping[str, Marks]] = {}  # the texts around the rows of "image" and "audio"
+    both_ways: bool = False  # columns of a picture see those after them, in blocks that say so
+    sees: bool = False  # a projector is open: passes may carry rows in place of tokens
 
     def __init__(self, file: GGUF, *, scaling: dict[str, Any] | None = None):
         """scaling: the operator's words on angles: kind, factor, original, base (any left out)."""
@@ -138,9 +143,17 @@ class Decoder:
             yield w.block(i)
 
     def embed(self, p: Builder, w: Tensors, scale: float = 1.0) -> Value:
-        """(n, width): the rows of the embedding, multiplied by scale."""
+        """(n, width): the rows of the embedding, multiplied by scale.
+
+        Where a projector is open, the rows it made stand in their places, as they are.
+        """
         table = w.matrix("token_embd", self.vocabulary, self.width)
-        return p.rows(table, p.tokens, scale=scale)
+        x = p.rows(table, p.tokens, scale=scale)
+        return p.overlay(x, p.embeddings(self.width), p.place) if self.sees else x
+
+    def until(self, p: Builder) -> Value | None:
+        """What attend's ``until`` is in blocks whose pictures see both ways; None: nowhere."""
+        return p.until if self.sees and self.both_ways else None
 
     def norm(self, p: Builder, b: Tensors, name: str, x: Value) -> Value:
         """RMS norm by the tensor of that name over the last axis of x."""
