@@ -7,18 +7,20 @@ threads may draw from one Session at once (``parallel=``), in shared passes.
 
 from __future__ import annotations
 
-import difflib
+import inspect
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from golem_core import arguments
 from golem_core.sample import SamplerParams
 from golem_core.schedule import Engine, Job, Request, Result
 from golem_core.schedule import Step as EngineStep
 from golem_core.text.rendered import encode_rendered
 
-SETTINGS = tuple(f.name for f in fields(SamplerParams))
+MOST_THREADS = 1024
+MOST_SLOTS = 256
 
 
 class CannotEmbed(NotImplementedError):
@@ -40,23 +42,26 @@ class Generation:
     """An answer being drawn: an iterator of steps, and its result.
 
     Leaving it early (``close``, the end of a ``with`` block, or dropping the last reference) stops
-    the drawing within a pass.
+    the drawing within a pass. Threads that iterate it together share its steps: each is seen by
+    one of them, the end by all.
     """
 
     def __init__(self, job: Job):
         self._job = job
         self._steps: list[EngineStep] = []
+        self._reading = threading.Lock()
 
     def __iter__(self) -> Iterator[Step]:
         return self
 
     def __next__(self) -> Step:
         """The next token; waits for it. Raises PassFailed or EngineClosed when drawing failed."""
-        if not self._steps:
-            self._steps = (self._job.steps() or [])[::-1]
-        if not self._steps:
-            raise StopIteration
-        token, text, count, _, probs, end = self._steps.pop()
+        with self._reading:
+            if not self._steps:
+                self._steps = (self._job.steps() or [])[::-1]
+            if not self._steps:
+                raise StopIteration
+            token, text, count, _, probs, end = self._steps.pop()
         logprob, top = probs if probs is not None else (None, ())
         return Step(text, token, logprob, top, count, end)
 
@@ -150,10 +155,15 @@ class Session:
         tokens to report with each step. cache_prompt: reuse what an earlier answer left. sampling:
         SamplerParams' fields, over the file's own settings.
 
-        Raises ParamError, ContextExceeded, QueueFull, EngineClosed; TypeError for a setting that
-        does not exist.
+        Raises at once TypeError and ValueError, which name the argument, its value and what is
+        possible (ParamError, ContextExceeded are ValueErrors); QueueFull, EngineClosed.
         """
-        _refuse_unknown(sampling)
+        arguments.sampling(sampling)
+        max_tokens = arguments.whole("max_tokens", max_tokens, -1, meaning="-1 fills the context")
+        logprobs = arguments.whole("logprobs", logprobs, 0, none=False)
+        stop = arguments.texts("stop", stop)
+        cache_prompt = arguments.flag("cache_prompt", cache_prompt)
+        prompt = arguments.prompt(prompt, self.model.n_vocab)
         tokens = self.tokenize(prompt, add_special=True) if isinstance(prompt, str) else prompt
         params = SamplerParams.resolve(
             self.model.sampling, sampling, tokenizer=self.model.tokenizer
@@ -162,7 +172,7 @@ class Session:
             tokens,
             max_tokens=max_tokens,
             params=params,
-            stop=[stop] if isinstance(stop, str) else list(stop),
+            stop=stop,
             cache_prompt=cache_prompt,
             n_probs=logprobs,
         )
@@ -178,13 +188,14 @@ class Session:
     ) -> Generation:
         """Answers a conversation, written as the model's chat template has it.
 
-        messages: ``{"role": "system" | "user" | "assistant", "content": text}``. tools: offered to
-        the template. template_arguments: further variables, such as ``enable_thinking``, which is
-        False when left out. The rest is ``generate``'s. Raises TemplateError too.
+        messages: ``{"role": "system" | "user" | "assistant" | "tool", "content": text}``. tools:
+        offered to the template. template_arguments: further variables, such as
+        ``enable_thinking``, which is False when left out. The rest is ``generate``'s. Raises
+        TemplateError too.
         """
-        arguments = {"enable_thinking": False, **(template_arguments or {})}
+        variables = {"enable_thinking": False, **(template_arguments or {})}
         text = self.model.template.render(
-            list(messages), tools=tools, add_generation_prompt=True, **arguments
+            arguments.messages(messages), tools=tools, add_generation_prompt=True, **variables
         )
         return self.generate(encode_rendered(self.model.tokenizer, text), **generate)
 
@@ -205,6 +216,8 @@ def open(
     queue: int = 256,
     cache_ttl: float = 0.0,
     default_length: int = 1024,
+    queue_timeout: float = 0.0,
+    request_timeout: float = 0.0,
     progress: Callable[[float], None] | None = None,
     **model: Any,
 ) -> Session:
@@ -213,22 +226,40 @@ def open(
     context: positions kept, cut between ``parallel`` conversations; 0 = as trained. threads: cores
     to compute on, the physical ones when None. queue: requests that may wait for their turn.
     cache_ttl: seconds after which an idle conversation is forgotten, 0 = never. default_length:
-    most tokens of an answer that names no ``max_tokens``. progress: called with 0 … 1 while
-    weights are prepared. model: further arguments of ``golem_core.model.open_decoder``.
+    most tokens of an answer that names no ``max_tokens``. queue_timeout, request_timeout: seconds
+    an answer may wait, and take, 0 = any time. progress: called with 0 … 1 while weights are
+    prepared. model: further arguments of ``golem_core.model.open_decoder``.
 
-    Raises ValueError (its text names the file and what is wrong) or OSError.
+    Raises ValueError (its text names the file and what is wrong, or the argument), TypeError or
+    OSError.
     """
     from golem_core.model import open_decoder
 
-    opened = open_decoder(
-        path, context=context, parallel=parallel, threads=threads, progress=progress, **model
+    engine = {
+        "queue": arguments.whole("queue", queue, 0, none=False),
+        "cache_ttl": arguments.seconds("cache_ttl", cache_ttl),
+        "default_length": arguments.whole(
+            "default_length", default_length, -1, meaning="-1 fills the context", none=False
+        ),
+        "queue_timeout": arguments.seconds("queue_timeout", queue_timeout),
+        "request_timeout": arguments.seconds("request_timeout", request_timeout),
+    }
+    model |= {
+        "context": arguments.whole("context", context, 0, meaning="0 = as trained", none=False),
+        "parallel": arguments.whole("parallel", parallel, 1, MOST_SLOTS, none=False),
+        "threads": arguments.whole("threads", threads, 1, MOST_THREADS),
+        "progress": progress,
+    }
+    _check_names(model, open_decoder)
+    return Session(open_decoder(path, **model), **engine)
+
+
+def _check_names(model: Mapping[str, Any], opener: Callable[..., Any]) -> None:
+    """Refuses what neither ``open`` nor the opener takes. Raises TypeError."""
+    known = dict.fromkeys(
+        [*inspect.signature(open).parameters, *inspect.signature(opener).parameters]
     )
-    return Session(opened, queue=queue, cache_ttl=cache_ttl, default_length=default_length)
-
-
-def _refuse_unknown(sampling: Mapping[str, Any]) -> None:
-    for name in sampling:
-        if name not in SETTINGS:
-            near = difflib.get_close_matches(name, SETTINGS, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(SETTINGS)}"
-            raise TypeError(f"there is no setting {name!r}{hint}")
+    known.pop("model", None)
+    for name in model:
+        if name not in known:
+            raise arguments.unknown(name, known, "argument")

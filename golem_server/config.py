@@ -56,6 +56,12 @@ class ServerSettings:
     )
     parallel: int = setting(1, "conversations at once (slots)", low=1, high=256)
     queue: int = setting(256, "requests that may wait; one more is answered 503", low=0, high=4096)
+    queue_timeout: Duration = setting(
+        0.0, "how long a request may wait for a slot; 0 = any time", low=0
+    )
+    request_timeout: Duration = setting(
+        0.0, "how long a request may take, waiting included; 0 = any time", low=0
+    )
     cache_ttl: Duration = setting(
         0.0, "forget a conversation's tokens after this long idle; 0 = never", low=0
     )

@@ -149,7 +149,12 @@ class Service:
         model = self._opener(server, self.plugins, self._report)
         try:
             engine = Engine(
-                model, queue=server.queue, cache_ttl=server.cache_ttl, default_length=server.n
+                model,
+                queue=server.queue,
+                cache_ttl=server.cache_ttl,
+                default_length=server.n,
+                queue_timeout=server.queue_timeout,
+                request_timeout=server.request_timeout,
             )
         except BaseException:
             model.close()

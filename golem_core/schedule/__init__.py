@@ -2,7 +2,8 @@
 
 The interface, as a server uses it (every method may be called from any thread)::
 
-    engine = Engine(model, queue=256, cache_ttl=0.0, default_length=1024)
+    engine = Engine(model, queue=256, cache_ttl=0.0, default_length=1024,
+                    queue_timeout=0.0, request_timeout=0.0)
     engine.start()                      # starts the runner thread; importing starts nothing
     with engine.entering():             # optional: "a request is on its way", so that a pass
         ...tokenise...                  #   about to start may wait for it (2 ms at most)
@@ -22,7 +23,9 @@ The interface, as a server uses it (every method may be called from any thread):
     engine.close()  # running and waiting jobs fail with EngineClosed; the thread has ended
 
 ``steps`` and ``wait`` raise PassFailed when the pass a job took part in failed (ModelChanged;
-NonFiniteLogits as its cause), or only this answer did (DeadEnd: its grammar lets no token follow).
+NonFiniteLogits as its cause), or only this answer did (DeadEnd: its grammar lets no token follow);
+QueueTimeout when no slot came free in time, RequestTimeout when the answer took too long: the
+steps drawn until then are read first, and what was computed stays in the slot.
 Several answers to one prompt are several jobs with seeds seed+1, ….
 """
 
@@ -35,7 +38,10 @@ from golem_core.schedule.errors import (
     ModelChanged,
     PassFailed,
     QueueFull,
+    QueueTimeout,
+    RequestTimeout,
     ScheduleError,
+    TimedOut,
 )
 from golem_core.schedule.request import Job, Progress, Request, Result, State, Step
 from golem_core.schedule.slots import SlotState
@@ -52,7 +58,9 @@ __all__ = [
     "Probs",
     "Progress",
     "QueueFull",
+    "QueueTimeout",
     "Request",
+    "RequestTimeout",
     "Result",
     "ScheduleError",
     "SlotState",
@@ -60,4 +68,5 @@ __all__ = [
     "Stats",
     "Step",
     "Thinking",
+    "TimedOut",
 ]

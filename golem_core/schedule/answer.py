@@ -43,7 +43,7 @@ class Answer:
         self._stops = StopFilter(job.request.stop)
         self._eog = eog
         self._limit = limit
-        self._submitted = submitted
+        self.submitted = submitted
         self._entered = self._first = self._last = submitted  # seconds
         self._handed: float | None = None
         self._cached = 0
@@ -160,10 +160,10 @@ class Answer:
             slot=-1 if self.slot is None else self.slot.index,
             slot_tokens=0 if self.slot is None else len(self.slot.held),
             seed=self.sampler.seed,
-            queue_ms=ms * (entered - self._submitted),
+            queue_ms=ms * (entered - self.submitted),
             prompt_ms=ms * (first - entered),
             draw_ms=ms * (self._last - self._first) if self.tokens else 0.0,
-            first_ms=None if self._handed is None else ms * (self._handed - self._submitted),
+            first_ms=None if self._handed is None else ms * (self._handed - self.submitted),
         )
 
     def _report(self, now: float) -> None:

@@ -30,6 +30,8 @@ from golem_core.schedule.errors import (
     ModelChanged,
     PassFailed,
     QueueFull,
+    QueueTimeout,
+    RequestTimeout,
 )
 from golem_core.schedule.passes import Pace, Pass, form
 from golem_core.schedule.prefix import RingOwners
@@ -48,6 +50,7 @@ class Stats:
     refused: int = 0  # the queue was full
     finished: int = 0
     cancelled: int = 0
+    timed_out: int = 0  # while waiting or running; these count as failed too
     failed: int = 0
     passes: int = 0
     columns: int = 0
@@ -72,8 +75,10 @@ class Engine:
     model: as ``golem_core.model.open_decoder`` returns it. slots: conversations at once, as many
     as the executor was made for when None. queue: requests that may wait for a slot. cache_ttl:
     seconds after which an idle slot forgets, 0 = never. default_length: most tokens of an answer
-    that names no length, -1 = until the slot is full. clock: seconds, monotonic. gather: seconds
-    a pass waits at most for requests that are on their way.
+    that names no length, -1 = until the slot is full. queue_timeout: seconds a request may wait for
+    a slot, 0 = any time. request_timeout: seconds from submitting to the last token, waiting
+    included, 0 = any time. clock: seconds, monotonic. gather: seconds a pass waits at most for
+    requests that are on their way.
     """
 
     def __init__(
@@ -84,6 +89,8 @@ class Engine:
         queue: int = 256,
         cache_ttl: float = 0.0,
         default_length: int = 1024,
+        queue_timeout: float = 0.0,
+        request_timeout: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         gather: float = GATHER,
     ):
@@ -102,6 +109,8 @@ class Engine:
         self._bound = queue
         self._cache_ttl = cache_ttl
         self._default_length = default_length
+        self._queue_timeout = queue_timeout
+        self._request_timeout = request_timeout
         self._clock = clock
         self._gather_most = gather
         rings = [(r.declaration, r.capacity) for r in states.rings.values()]
@@ -315,6 +324,8 @@ class Engine:
             self._waiting.remove(answer)
             self._end(answer, "cancelled")
         now = self._clock()
+        if self._queue_timeout or self._request_timeout:
+            self._time_out(now)
         if self._cache_ttl:
             for slot in self._slots:
                 if slot.free and len(slot.held) and now - slot.last >= self._cache_ttl:
@@ -332,6 +343,21 @@ class Engine:
                 self._active.append(answer)
                 self.stats.cached += answer.job.progress.cached
         self._count()
+
+    def _time_out(self, now: float) -> None:
+        """Ends the answers that wait or run for too long; their slots keep what they hold."""
+        for answer in [*self._active, *self._waiting]:
+            age = now - answer.submitted
+            if self._request_timeout and age >= self._request_timeout:
+                error = RequestTimeout(self._request_timeout)
+            elif answer.slot is None and self._queue_timeout and age >= self._queue_timeout:
+                error = QueueTimeout(self._queue_timeout)
+            else:
+                continue
+            if answer.slot is None:
+                self._waiting.remove(answer)
+            self.stats.timed_out += 1
+            self._end(answer, "error", error)
 
     def _gather(self) -> None:
         """Waits a little for requests on their way that could share the pass about to start."""

@@ -16,6 +16,36 @@ class QueueFull(ScheduleError):
         )
 
 
+class TimedOut(ScheduleError):
+    """Base of the two ways in which an answer can take too long. seconds: what was allowed."""
+
+    def __init__(self, seconds: float, message: str):
+        self.seconds = seconds
+        super().__init__(message)
+
+
+class QueueTimeout(TimedOut):
+    """No slot came free in time. Nothing was computed, no slot was touched."""
+
+    def __init__(self, seconds: float):
+        super().__init__(
+            seconds,
+            f"no slot came free within {seconds:g} s: try again later, or start the server with "
+            "a larger -queue-timeout or -parallel",
+        )
+
+
+class RequestTimeout(TimedOut):
+    """The answer was not finished in time. What was read and drawn stays in its slot."""
+
+    def __init__(self, seconds: float):
+        super().__init__(
+            seconds,
+            f"the answer was not finished within {seconds:g} s: ask for fewer tokens, or start "
+            "the server with a larger -request-timeout",
+        )
+
+
 class ContextExceeded(ScheduleError, ValueError):
     """A prompt as long as the slot's context or longer; found before a slot is waited for."""
 

@@ -122,7 +122,7 @@ class Job:
 
     state: QUEUED, READING, DRAWING, DONE. progress: how far the prompt is read. slot: -1 until
     one is taken. result: set when the job is done. error: why it failed, None otherwise.
-    ``cancel``, ``wait`` and the attributes may be used from any thread, ``steps`` from one.
+    Everything may be used from any thread.
     """
 
     def __init__(self, request: Request, number: int, cancel: Callable[[Job], None]):
@@ -135,7 +135,6 @@ class Job:
         self.error: Exception | None = None
         self.cancelled = False
         self._handed: queue.SimpleQueue[tuple[list[Step], bool]] = queue.SimpleQueue()
-        self._read_all = False
         self._done = threading.Event()
         self._cancel = cancel
 
@@ -144,18 +143,22 @@ class Job:
 
         None: nothing came within ``timeout`` seconds. An empty list: the answer has ended, also
         by cancelling; ``result`` says how. Raises the job's error once all steps before it are
-        read.
+        read. Of several threads that read, each gets steps no other gets, and all see the end.
         """
-        if not self._read_all:
+        try:
+            steps, last = self._handed.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        while not last:
             try:
-                steps, self._read_all = self._handed.get(timeout=timeout)
+                more, last = self._handed.get_nowait()
             except queue.Empty:
-                return None
-            while not self._read_all and not self._handed.empty():
-                more, self._read_all = self._handed.get()
-                steps += more
-            if steps:
-                return steps
+                break
+            steps += more
+        if last:
+            self._handed.put(([], True))  # whoever asks again, or beside us, sees the end too
+        if steps:
+            return steps
         if self.error is not None:
             raise self.error
         return []

@@ -545,3 +545,26 @@ def test_a_fork_of_the_process_is_told_to_open_the_model_itself():
                 os._exit(0 if "open the model after the fork" in str(refused) else 2)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_threads_that_read_one_answer_share_its_steps_and_all_see_the_end():
+    model = FakeModel()
+    model.executor.script = lambda history: ord("z")
+    gate = Gate(model.executor)
+    with Engine(model) as engine:
+        job = engine.submit(ask("hi", max_tokens=20))
+        gate.wait_for_pass()
+        read = [[] for _ in range(3)]
+        threads = [
+            threading.Thread(target=lambda steps=steps: steps.extend(job), daemon=True)
+            for steps in read
+        ]
+        for thread in threads:
+            thread.start()
+        gate.open()
+        for thread in threads:
+            thread.join(WAIT)
+            assert not thread.is_alive()
+    counts = [step.count for steps in read for step in steps]
+    assert sorted(counts) == list(range(1, 21))
+    assert job.steps() == []
