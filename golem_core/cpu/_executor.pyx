@@ -134,16 +134,19 @@ cdef class Pool:
         self.checked()
 
     def load(self, list jobs):
-        """Repacks (source, row bytes, target, group bytes, type id, experts, out, in, release)."""
+        """Repacks (source, row bytes, expert bytes, target, group bytes, type id, experts, out, in,
+        release)."""
         cdef golem_pool *pool = self.checked()
         cdef int count = len(jobs), i
         cdef golem_load *loads = <golem_load *>calloc(max(count, 1), sizeof(golem_load))
         if loads == NULL:
             raise MemoryError()
         for i, job in enumerate(jobs):
-            source, row_bytes, target, size, type_id, experts, out, width, release = job
+            (source, row_bytes, expert_bytes, target, size, type_id, experts, out, width,
+             release) = job
             loads[i].source = <const uint8_t *><uintptr_t>source
             loads[i].row_bytes = row_bytes
+            loads[i].expert_bytes = expert_bytes
             loads[i].groups = <uint8_t *><uintptr_t>target
             loads[i].group_bytes = size
             loads[i].type = golem_type_index(type_id)

@@ -28,6 +28,7 @@ cdef extern from "load.h" nogil:
         int64_t row_bytes
         uint8_t *groups
         int64_t group_bytes
+        int64_t expert_bytes
         int32_t type, experts, out
         int32_t width "in"
         int32_t release

@@ -23,7 +23,7 @@ static void repack_group(const golem_load *l, int64_t group) {
     int64_t each = (l->out + GOLEM_GROUP - 1) / GOLEM_GROUP, expert = group / each;
     int64_t row = group % each * GOLEM_GROUP;
     int rows = l->out - row < GOLEM_GROUP ? (int)(l->out - row) : GOLEM_GROUP;
-    const uint8_t *from = l->source + (expert * l->out + row) * l->row_bytes;
+    const uint8_t *from = l->source + expert * l->expert_bytes + row * l->row_bytes;
     golem_types[l->type].repack(from, (size_t)l->row_bytes, rows, l->in,
                                 l->groups + group * l->group_bytes);
 }
@@ -44,13 +44,16 @@ static void work(void *context, int worker) {
     }
 }
 
-/* Lets the pages that lie wholly inside a weight go; the file still has them. */
+/* Lets the pages that lie wholly inside of an expert go; the file still has them. */
 static void release(const golem_load *l) {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)l->source;
-    uintptr_t to = from + (uintptr_t)((int64_t)l->experts * l->out * l->row_bytes);
-    from = (from + page - 1) / page * page;
-    to = to / page * page;
-    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), size = (uintptr_t)(l->out * l->row_bytes);
+    int whole = l->expert_bytes == (int64_t)size;
+    for (int e = 0; e < (whole ? 1 : l->experts); e++) {
+        uintptr_t from = (uintptr_t)l->source + (uintptr_t)(e * l->expert_bytes);
+        uintptr_t to = (from + (whole ? size * (uintptr_t)l->experts : size)) / page * page;
+        from = (from + page - 1) / page * page;
+        if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
+    }
 }
 
 void golem_load_all(golem_pool *pool, const golem_load *loads, int count) {

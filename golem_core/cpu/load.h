@@ -9,7 +9,7 @@
 /* A stack of matrices (experts, out, in) in the file's blocks, and where its groups go. */
 typedef struct {
     const uint8_t *source;
-    int64_t row_bytes;
+    int64_t row_bytes, expert_bytes;   /* from one row, one expert to the next */
     uint8_t *groups;
     int64_t group_bytes;
     int32_t type, experts, out, in;

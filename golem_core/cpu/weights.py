@@ -97,6 +97,7 @@ class WeightStore:
                 (
                     w.data.ctypes.data,
                     w.data.strides[-2],
+                    w.data.strides[0],
                     at,
                     group,
                     w.type.id,
@@ -125,8 +126,8 @@ def _key(w: Weight) -> tuple:
 def _sizes(w: Weight) -> tuple[int, int, int]:
     """Bytes of a group, experts, bytes of an expert."""
     experts = w.shape[0] if len(w.shape) == 3 else 1
-    if w.data.strides[-1] != 1 or (experts > 1 and w.data.strides[0] != w.out * w.data.strides[1]):
-        raise ProgramError(f"{w.name}: its rows do not lie evenly in the file's map")
+    if w.data.strides[-1] != 1:
+        raise ProgramError(f"{w.name}: the bytes of its rows do not lie together")
     group = _executor.group_bytes(w.type.id, w.width)
     return group, experts, group * -(-w.out // 16)
 
