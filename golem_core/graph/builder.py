@@ -144,24 +144,6 @@ class Builder(ViewOps, RowOps, ProductOps, AttentionOps, RecurrentOps, Elementwi
         """(m,) i32: the columns to score, ascending."""
         return self.input("outputs", (self.axis("m", self._axes.get("m", 64)),), "i32")
 
-    @property
-    def until(self) -> Value:
-        """(n,) i32: the last index a column sees, for attend: its own, or the end of its span.
-
-        The own index everywhere where the pass binds none.
-        """
-        return self.input("until", (self.columns,), "i32")
-
-    def media(self, width: int) -> tuple[Value, Value]:
-        """embeddings (e, width) f32 and place (n,) i32, for overlay: rows that are no tokens'.
-
-        place is the row of a column's embedding, -1 for a token's column. Nothing where the pass
-        binds neither; e is at most n.
-        """
-        media = self.axis("e", self._axes.get("n", 512))
-        embeddings = self.input("embeddings", (media, width))
-        return embeddings, self.input("place", (self.columns,), "i32")
-
     # ---- machinery of the ops
 
     def site(self, op: str) -> str:
