@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import inspect
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from golem_core import arguments
 from golem_core.sample import SamplerParams
-from golem_core.schedule import Engine, Job, Request, Result
+from golem_core.schedule import Engine, Job, Request, Result, SlotState
 from golem_core.schedule import Step as EngineStep
 from golem_core.text.rendered import encode_rendered
 
 MOST_THREADS = 1024
 MOST_SLOTS = 256
+RESET_SECONDS = 0.005  # between two looks at a slot whose answer was given up
 
 
 class CannotEmbed(NotImplementedError):
@@ -61,7 +63,7 @@ class Generation:
                 self._steps = (self._job.steps() or [])[::-1]
             if not self._steps:
                 raise StopIteration
-            token, text, count, _, probs, end = self._steps.pop()
+            token, text, count, _, probs, end, _ = self._steps.pop()
         logprob, top = probs if probs is not None else (None, ())
         return Step(text, token, logprob, top, count, end)
 
@@ -89,6 +91,39 @@ class Generation:
     def text(self) -> str:
         """The whole answer; waits for it."""
         return self.result.text
+
+
+class SlotBusy(RuntimeError):
+    """A slot is drawing an answer and was asked for something that only idle ones do."""
+
+
+class SlotHandle:
+    """One slot: what it is doing, and forgetting."""
+
+    def __init__(self, engine: Engine, index: int):
+        self.index = index
+        self._engine = engine
+
+    @property
+    def state(self) -> SlotState:
+        """What it was doing when it was looked at."""
+        return self._engine.slots[self.index]
+
+    def erase(self) -> int:
+        """Forgets the conversation it holds; returns its tokens. Raises SlotBusy."""
+        count = self._engine.erase(self.index)
+        if count is None:
+            raise SlotBusy(
+                f"slot {self.index} is drawing an answer: wait for it, or reset() the slot"
+            )
+        return count
+
+    def reset(self) -> int:
+        """Gives up the answer it draws, if any, and forgets everything; returns the tokens."""
+        while (count := self._engine.erase(self.index)) is None:
+            self._engine.give_up(self.index)
+            time.sleep(RESET_SECONDS)
+        return count
 
 
 class Session:
@@ -122,6 +157,12 @@ class Session:
     def context(self) -> int:
         """Positions one conversation may fill, prompt and answer together."""
         return self.engine.context
+
+    def slot(self, index: int) -> SlotHandle:
+        """A slot of the session, from 0. Raises IndexError for one that is not there."""
+        if not 0 <= index < len(self.engine.slots):
+            raise IndexError(f"there is no slot {index}; there are {len(self.engine.slots)}")
+        return SlotHandle(self.engine, index)
 
     def tokenize(
         self, text: str, *, add_special: bool = False, parse_special: bool = True

@@ -71,6 +71,8 @@ cdef extern from "chain.h":
         bint adaptive
         float adaptive_target, adaptive_decay, adaptive_sum, adaptive_weight
         const Constraint *constraint
+        double constraint_seconds
+        int redrawn
         bint greedy
         Rng draw_rng
         Rng xtc_rng
@@ -269,6 +271,16 @@ cdef class Sampler:
         if token < 0:
             raise refusal(token)
         return token
+
+    @property
+    def constraint_ms(self):
+        """Milliseconds that the matcher took, over all draws."""
+        return 1e3 * self.chain.constraint_seconds
+
+    @property
+    def redrawn(self):
+        """Tokens that were drawn again because the matcher refused them."""
+        return self.chain.redrawn
 
     def probs(self):
         """Probs of the last draw, None when none were asked for."""

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 bool workspace_init(Workspace *w, int vocab) {
     *w = (Workspace){.vocab = vocab};
@@ -106,12 +107,20 @@ static void start(Workspace *w, const Chain *chain, const float *logits) {
     add_biases(w, chain);
 }
 
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
 /* A token that the constraint allows. */
 static int choose_allowed(Workspace *w, Chain *chain, const float *logits) {
     if (!w->allowed) w->allowed = malloc(w->vocab * sizeof *w->allowed);
     if (!w->allowed) return PICK_NO_MEMORY;
     memcpy(w->allowed, logits, w->vocab * sizeof *logits);
+    double began = seconds();
     int left = chain->constraint->narrow(chain->constraint->self, w->allowed, w->vocab);
+    chain->constraint_seconds += seconds() - began;
     if (left <= 0) return left ? PICK_GAVE_UP : PICK_DEAD_END;
     start(w, chain, w->allowed);
     if (w->logits[row_best(w->logits, w->vocab)] == -INFINITY) return PICK_DEAD_END;
@@ -129,14 +138,19 @@ int chain_pick(Chain *chain, Workspace *w, const float *logits) {
         return PICK_NOT_FINITE;
     const Constraint *constraint = chain->constraint;
     if (constraint) {
+        double began = seconds();
         int allowed = constraint->allows(constraint->self, token);
+        chain->constraint_seconds += seconds() - began;
         if (!allowed) {
+            chain->redrawn++;
             chain->adaptive_sum = sum; /* only a token that is kept counts */
             chain->adaptive_weight = weight;
             token = choose_allowed(w, chain, logits);
             if (token < 0) return token;
         }
+        began = seconds();
         int taken = allowed < 0 ? allowed : constraint->accept(constraint->self, token);
+        chain->constraint_seconds += seconds() - began;
         if (taken <= 0) return taken ? PICK_GAVE_UP : PICK_DEAD_END;
     }
     if (chain->probs && !chain->probs_after) report_raw(chain, w, logits, token);

@@ -90,6 +90,8 @@ typedef struct {
     float adaptive_target, adaptive_decay, adaptive_sum, adaptive_weight;
 
     const Constraint *constraint; /* what the answer is held to, or NULL */
+    double constraint_seconds;    /* spent in it, over all draws */
+    int redrawn;                  /* tokens it refused, which were drawn again */
 
     bool greedy; /* the best logit wins whatever the filters do */
     Rng draw_rng, xtc_rng;

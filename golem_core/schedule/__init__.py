@@ -19,6 +19,7 @@ The interface, as a server uses it (every method may be called from any thread):
 
     engine.slots    # list[SlotState]: one snapshot each
     engine.stats    # Stats: plain counters
+    engine.records  # Records: the last answers in numbers
     engine.erase(i) # forgets what an idle slot holds
     engine.close()  # running and waiting jobs fail with EngineClosed; the thread has ended
 
@@ -30,6 +31,7 @@ Several answers to one prompt are several jobs with seeds seed+1, ….
 """
 
 from golem_core.sample import Probs
+from golem_core.schedule.energy import Energy
 from golem_core.schedule.engine import Engine, Stats
 from golem_core.schedule.errors import (
     ContextExceeded,
@@ -43,13 +45,15 @@ from golem_core.schedule.errors import (
     ScheduleError,
     TimedOut,
 )
-from golem_core.schedule.request import Job, Progress, Request, Result, State, Step
+from golem_core.schedule.records import Record, Records
+from golem_core.schedule.request import Job, Progress, Request, Result, State, Step, timings
 from golem_core.schedule.slots import SlotState
 from golem_core.schedule.thought import Thinking
 
 __all__ = [
     "ContextExceeded",
     "DeadEnd",
+    "Energy",
     "Engine",
     "EngineClosed",
     "Job",
@@ -59,6 +63,8 @@ __all__ = [
     "Progress",
     "QueueFull",
     "QueueTimeout",
+    "Record",
+    "Records",
     "Request",
     "RequestTimeout",
     "Result",
@@ -69,4 +75,5 @@ __all__ = [
     "Step",
     "Thinking",
     "TimedOut",
+    "timings",
 ]

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from golem_core.sample import Probs, Sampler
+from golem_core.schedule.energy import Energy
+from golem_core.schedule.lines import Lines
 from golem_core.schedule.request import Job, Progress, Result, State, Step
 from golem_core.schedule.slots import Slot
 from golem_core.schedule.stops import StopFilter
@@ -22,7 +24,7 @@ class Answer:
 
     job: whose ``state``, ``slot`` and ``progress`` this keeps up to date. sampler: primed with
     the prompt. stream: the tokenizer's incremental detokeniser. limit: most tokens, -1 = none.
-    submitted: seconds of the engine's clock.
+    submitted: seconds of the engine's clock. energy: what the machine's use is read from.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class Answer:
         eog: frozenset[int],
         limit: int,
         submitted: float,
+        energy: Energy,
     ):
         self.job = job
         self.ids = ids  # (n,) i32, the prompt
@@ -41,6 +44,9 @@ class Answer:
         self.slot: Slot | None = None
         self._stream = stream
         self._stops = StopFilter(job.request.stop)
+        self._lines = Lines(job.request.indent, job.request.limit_ms)
+        self._energy = energy
+        self._joules = None  # the machine's counters when the slot was taken
         self._eog = eog
         self._limit = limit
         self.submitted = submitted
@@ -66,6 +72,7 @@ class Answer:
         slot.job = self.job
         slot.last = now
         self._entered = self._first = self._last = now
+        self._joules = self._energy.read()
         self._cached = self._at = slot.rewind(self.ids, self.job.request.cache_prompt)
         self.job.slot = slot.index
         self.job.state = State.READING
@@ -116,24 +123,27 @@ class Answer:
         fresh = "" if ends else self._stream.push(token)
         shown, word = self._stops.push(fresh) if fresh else ("", "")
         whole = ends or not self._stream.held
+        ms = 1e3 * (now - self._first)
+        kept, last_line = self._lines.push(shown, ms)
+        cut, shown = kept != shown, kept
         if word:
             self._stop_type, self._stopping_word = "word", word
         elif ends:
             self._stop_type = "eos"
         elif len(self.slot.held) + 1 >= self.slot.context:
             self._stop_type, self._truncated = "limit", True
-        elif 0 <= self._limit <= len(self.tokens):
+        elif last_line or 0 <= self._limit <= len(self.tokens):
             self._stop_type = "limit"
         if self._thought is not None and not ends:
             self._think(fresh, whole)
         over = self._stop_type != "none"
-        if over and not word:
+        if over and not word and not cut:
             shown += self._stops.flush()
         if shown:
             self._texts.append(shown)
         if self._handed is None:
             self._handed = now
-        return Step(token, shown, len(self.tokens), whole, probs, over)
+        return Step(token, shown, len(self.tokens), whole, probs, over, ms)
 
     def _think(self, fresh: str, whole: bool) -> None:
         """Follows the thought; one that is too long is closed, but not inside a character."""
@@ -164,8 +174,12 @@ class Answer:
             prompt_ms=ms * (first - entered),
             draw_ms=ms * (self._last - self._first) if self.tokens else 0.0,
             first_ms=None if self._handed is None else ms * (self._handed - self.submitted),
+            has_new_line=self._lines.seen,
+            grammar_ms=self.sampler.constraint_ms,
+            resampled=self.sampler.redrawn,
+            energy_j=self._energy.since(self._joules),
         )
 
     def _report(self, now: float) -> None:
         ms = 1e3 * (now - self._entered)
-        self.job.progress = Progress(len(self.ids), self._cached, self._at, ms)
+        self.job.report(Progress(len(self.ids), self._cached, self._at, ms))

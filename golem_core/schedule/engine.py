@@ -23,6 +23,7 @@ from golem_core.sample.grammar import GrammarError
 from golem_core.schedule.answer import Answer
 from golem_core.schedule.constraints import Constraints
 from golem_core.schedule.durations import go_duration
+from golem_core.schedule.energy import Energy
 from golem_core.schedule.errors import (
     ContextExceeded,
     DeadEnd,
@@ -35,6 +36,7 @@ from golem_core.schedule.errors import (
 )
 from golem_core.schedule.passes import Pace, Pass, form
 from golem_core.schedule.prefix import RingOwners
+from golem_core.schedule.records import Records
 from golem_core.schedule.request import Job, Request, Step
 from golem_core.schedule.slots import Slot, SlotState, choose
 
@@ -77,8 +79,9 @@ class Engine:
     seconds after which an idle slot forgets, 0 = never. default_length: most tokens of an answer
     that names no length, -1 = until the slot is full. queue_timeout: seconds a request may wait for
     a slot, 0 = any time. request_timeout: seconds from submitting to the last token, waiting
-    included, 0 = any time. clock: seconds, monotonic. gather: seconds a pass waits at most for
-    requests that are on their way.
+    included, 0 = any time. records: where answers are taken down when
+    they end, a ring of the engine's own when None. energy: what the machine's use is read from.
+    clock: seconds, monotonic. gather: seconds a pass waits at most for requests on their way.
     """
 
     def __init__(
@@ -91,6 +94,8 @@ class Engine:
         default_length: int = 1024,
         queue_timeout: float = 0.0,
         request_timeout: float = 0.0,
+        records: Records | None = None,
+        energy: Energy | None = None,
         clock: Callable[[], float] = time.monotonic,
         gather: float = GATHER,
     ):
@@ -106,6 +111,8 @@ class Engine:
         self.model = model
         self.context = states.context  # positions of a slot
         self.stats = Stats()
+        self.records = Records() if records is None else records
+        self._energy = Energy() if energy is None else energy
         self._bound = queue
         self._cache_ttl = cache_ttl
         self._default_length = default_length
@@ -208,10 +215,20 @@ class Engine:
             self.stats.submitted += 1
             job = Job(request, self.stats.submitted, self._cancel)
             stream = self.model.tokenizer.stream(shown=request.shown)
-            self._waiting.append(Answer(job, ids, sampler, stream, self._eog, limit, self._clock()))
+            now = self._clock()
+            self._waiting.append(
+                Answer(job, ids, sampler, stream, self._eog, limit, now, self._energy)
+            )
             self.stats.waiting += 1
             self._door.notify_all()
         return job
+
+    def give_up(self, index: int) -> None:
+        """Cancels the answer that holds a slot; the slot is free before the next pass."""
+        with self._door:
+            job = self._slots[index].job
+        if job is not None:
+            job.cancel()
 
     def erase(self, index: int) -> int | None:
         """Forgets what an idle slot holds; returns how many tokens, None when it is busy."""
@@ -488,6 +505,7 @@ class Engine:
         stats.draw_seconds += result.draw_ms / 1e3
         stats.longest = max(stats.longest, result.slot_tokens)
         self._count()
+        self.records.add(self.model.name, result)
         answer.job.finish(result, error, list(steps))
 
     def _fail(

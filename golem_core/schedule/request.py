@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from golem_core.sample import Probs, SamplerParams
 from golem_core.sample.grammar import Grammar
@@ -28,7 +28,9 @@ class Request:
     each drawn one, 0 = none. post_sampling_probs: of what the sampler left instead of the raw
     logits. shown: control tokens whose texts are part of the answer's. thinking: how the answer
     thinks, when somebody bounds that or waits for its end. grammar: what the answer is held to,
-    whatever ``params`` say of a grammar or a schema.
+    whatever ``params`` say of a grammar or a schema. indent, limit_ms: see Lines. reports: list the
+    prompt's progress in the job's ``reports``. note: the caller's own, which the engine leaves
+    alone.
     """
 
     tokens: Sequence[int]
@@ -42,6 +44,10 @@ class Request:
     shown: frozenset[int] = frozenset()
     thinking: Thinking | None = None
     grammar: Grammar | None = None
+    indent: int = 0
+    limit_ms: float = -1
+    reports: bool = False
+    note: Any = None
 
 
 class Step(NamedTuple):
@@ -54,6 +60,7 @@ class Step(NamedTuple):
     whole: bool  # the drawn bytes end on a whole character
     probs: Probs | None
     end: bool  # nothing follows
+    ms: float = 0.0  # since the first token was drawn
 
 
 class State(Enum):
@@ -94,34 +101,57 @@ class Result:
     prompt_ms: float  # from there until the first token was drawn
     draw_ms: float  # from there until the last one
     first_ms: float | None  # from submit until the first step was handed over
+    has_new_line: bool = False
+    grammar_ms: float = 0.0  # that its grammar took
+    resampled: int = 0  # tokens drawn again because the grammar refused them
+    energy_j: float | None = None  # joules used by the machine meanwhile; None = not measured
 
     @property
     def drawn_tokens(self) -> int:
         return len(self.tokens)
 
-    def timings(self) -> dict[str, float | int]:
-        """llama-server's ``timings`` object; a rate that is undefined is 0."""
-        fed, drawn = self.fed_tokens, self.drawn_tokens
-        draw_ms = max(self.draw_ms, 0.001)
-        gaps = drawn - 1
-        return {
-            "cache_n": self.cached_tokens,
-            "prompt_n": fed,
-            "prompt_ms": self.prompt_ms,
-            "prompt_per_token_ms": self.prompt_ms / fed if fed else 0.0,
-            "prompt_per_second": 1e3 * fed / self.prompt_ms if fed and self.prompt_ms else 0.0,
-            "predicted_n": drawn,
-            "predicted_ms": draw_ms,
-            "predicted_per_token_ms": draw_ms / gaps if gaps > 0 else 0.0,
-            "predicted_per_second": 1e3 * gaps / draw_ms if gaps > 0 else 0.0,
+    def timings(self) -> dict[str, float | int | None]:
+        """llama-server's ``timings`` object, and what golem measures besides."""
+        shape = timings(
+            self.cached_tokens,
+            self.fed_tokens,
+            self.prompt_ms,
+            self.drawn_tokens,
+            max(self.draw_ms, 0.001),
+        )
+        shape |= {
+            "ttft_ms": self.first_ms,
+            "grammar_ms": self.grammar_ms,
+            "resampled": self.resampled,
         }
+        return shape if self.energy_j is None else shape | {"energy_j": self.energy_j}
+
+
+def timings(
+    cached: int, fed: int, prompt_ms: float, drawn: int, draw_ms: float
+) -> dict[str, float | int]:
+    """llama-server's ``timings`` object; a rate that is undefined is 0."""
+    gaps = drawn - 1
+    return {
+        "cache_n": cached,
+        "prompt_n": fed,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": prompt_ms / fed if fed else 0.0,
+        "prompt_per_second": 1e3 * fed / prompt_ms if fed and prompt_ms else 0.0,
+        "predicted_n": drawn,
+        "predicted_ms": draw_ms,
+        "predicted_per_token_ms": draw_ms / gaps if gaps > 0 else 0.0,
+        "predicted_per_second": 1e3 * gaps / draw_ms if gaps > 0 and draw_ms else 0.0,
+    }
 
 
 class Job:
     """A submitted request. Attributes are read-only outside the engine.
 
     state: QUEUED, READING, DRAWING, DONE. progress: how far the prompt is read. slot: -1 until
-    one is taken. result: set when the job is done. error: why it failed, None otherwise.
+    one is taken. reports: where the request asks for them, the progress at its slot's taking and
+    after every pass that read of the prompt. result: set when the job is done. error: why it
+    failed, None otherwise.
     Everything may be used from any thread.
     """
 
@@ -130,6 +160,7 @@ class Job:
         self.number = number  # counts submitted jobs from 1
         self.state = State.QUEUED
         self.progress = Progress(len(request.tokens), 0, 0, 0.0)
+        self.reports: list[Progress] = []
         self.slot = -1
         self.result: Result | None = None
         self.error: Exception | None = None
@@ -141,9 +172,10 @@ class Job:
     def steps(self, timeout: float | None = None) -> list[Step] | None:
         """The steps drawn since the last call, in order; waits until there is one.
 
-        None: nothing came within ``timeout`` seconds. An empty list: the answer has ended, also
-        by cancelling; ``result`` says how. Raises the job's error once all steps before it are
-        read. Of several threads that read, each gets steps no other gets, and all see the end.
+        None: nothing came within ``timeout`` seconds, or a report did. An empty list: the answer
+        has ended, also by cancelling; ``result`` says how. Raises the job's error once all steps
+        before it are read. Of several threads that read, each gets steps no other gets, and
+        all see the end.
         """
         try:
             steps, last = self._handed.get(timeout=timeout)
@@ -159,14 +191,16 @@ class Job:
             self._handed.put(([], True))  # whoever asks again, or beside us, sees the end too
         if steps:
             return steps
+        if not last:
+            return None
         if self.error is not None:
             raise self.error
         return []
 
     def __iter__(self) -> Iterator[Step]:
         """Every step until the end. Leaving the loop early does not cancel."""
-        while steps := self.steps():
-            yield from steps
+        while (steps := self.steps()) != []:
+            yield from steps or ()
 
     def wait(self, timeout: float | None = None) -> Result | None:
         """The result, or None after ``timeout`` seconds. Raises the job's error."""
@@ -192,6 +226,13 @@ class Job:
     def hand(self, steps: list[Step]) -> None:
         """Passes on what one pass released."""
         self._handed.put((steps, False))
+
+    def report(self, progress: Progress) -> None:
+        """Tells how far the prompt is read."""
+        self.progress = progress
+        if self.request.reports:
+            self.reports.append(progress)
+            self._handed.put(([], False))
 
     def finish(self, result: Result, error: Exception | None, steps: list[Step]) -> None:
         """The last word: nothing is handed over after it."""

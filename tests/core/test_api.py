@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import golem_core
-from golem_core.api import CannotEmbed, Session
+from golem_core.api import CannotEmbed, Session, SlotBusy
 from golem_core.sample import ParamError
 from golem_core.schedule import ContextExceeded, EngineClosed
 from tests.core.schedule.fakes import EOG, FakeModel, Gate
@@ -185,3 +185,29 @@ def test_a_path_that_is_no_model_is_refused_with_its_name(tmp_path):
     path.write_bytes(b"no model at all")
     with pytest.raises(ValueError, match=r"nothing\.gguf"):
         golem_core.open(path)
+
+
+def test_a_slot_tells_what_it_holds_and_forgets_it():
+    with Session(endless(slots=2)) as session:
+        result = session.generate("hi", max_tokens=3).result
+        slot = session.slot(result.slot)
+        assert slot.state.n_tokens == 3 + 2  # ^hi and what was fed of the answer
+        assert slot.erase() == 5
+        assert (slot.state.n_tokens, slot.erase()) == (0, 0)
+        with pytest.raises(IndexError, match="there is no slot 2; there are 2"):
+            session.slot(2)
+
+
+def test_a_busy_slot_is_not_erased_but_may_be_reset():
+    model = endless()
+    gate = Gate(model.executor)
+    with Session(model) as session:
+        answer = session.generate("hi", max_tokens=-1)
+        gate.step()
+        gate.wait_for_pass()
+        with pytest.raises(SlotBusy, match="slot 0 is drawing an answer"):
+            session.slot(0).erase()
+        gate.open()
+        assert session.slot(0).reset() >= 3
+        assert answer.result.finish_reason == "cancelled"
+        assert session.slot(0).state.n_tokens == 0

@@ -405,6 +405,9 @@ def test_times_are_measured_from_submit_to_slot_to_first_and_last_token():
         "predicted_ms": 2000.0,
         "predicted_per_token_ms": 1000.0,
         "predicted_per_second": 1.0,
+        "ttft_ms": 7000.0,
+        "grammar_ms": 0.0,
+        "resampled": 0,
     }
     alone = first.result.timings()
     assert (alone["predicted_ms"], alone["predicted_per_second"]) == (0.001, 0.0)
