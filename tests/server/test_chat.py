@@ -11,10 +11,13 @@ RECORDED = json.loads(data("server/llama_server_bodies.json").read_text())
 CHAT = "/v1/chat/completions"
 
 
+OWN = ("ttft_ms", "grammar_ms", "resampled", "energy_j")  # that golem adds to timings
+
+
 def shape(value):
-    """Keys in their order and the JSON types of what is below them."""
+    """Keys in their order and the JSON types of what is below them; golem's own left out."""
     if isinstance(value, dict):
-        return [(key, shape(item)) for key, item in value.items()]
+        return [(key, shape(item)) for key, item in value.items() if key not in OWN]
     if isinstance(value, list):
         return [shape(item) for item in value]
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -41,6 +44,16 @@ def test_the_body_is_llama_servers_key_for_key(served):
     assert body["choices"][0]["finish_reason"] == "stop"
     assert body["id"].startswith("chatcmpl-")
     assert len(body["id"]) == len("chatcmpl-") + 32
+
+
+def test_timings_tell_besides_when_the_first_text_came_and_what_a_grammar_cost(served):
+    free = served.chat("json 5")[1]["timings"]
+    held = served.chat("json 5", response_format={"type": "json_object"}, max_tokens=20)[1]
+    assert tuple(free)[-3:] == OWN[:3] or tuple(free)[-4:] == OWN  # where energy is measured
+    assert free["ttft_ms"] > 0
+    assert (free["grammar_ms"], free["resampled"]) == (0, 0)
+    assert held["timings"]["grammar_ms"] > 0
+    assert held["timings"]["resampled"] > 0
 
 
 def test_the_stream_is_llama_servers_chunk_for_chunk(served):
