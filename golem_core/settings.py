@@ -116,8 +116,14 @@ _AMOUNT = r"(\d+(?:\.\d*)?|\.\d+)"
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of ``90``, ``10m``, ``1h30m`` or ``250ms``."""
+    """Seconds of ``90``, ``10m``, ``1h30m``, ``250ms`` or ``-1``."""
     text = text.strip().lower()
+    if text.startswith("-"):
+        return -_positive_duration(text[1:])
+    return _positive_duration(text)
+
+
+def _positive_duration(text: str) -> float:
     if re.fullmatch(_AMOUNT, text):
         return float(text)
     if not re.fullmatch(rf"({_AMOUNT}(ms|s|m|h|d))+", text):

@@ -28,6 +28,8 @@ class Note:
     jobs: list[Job] = field(default_factory=list)
     refusal: str = ""
     prompts: list[str] = field(default_factory=list)  # kept only to be logged
+    release: Callable[[], None] = lambda: None  # gives the model back once the answer has left
+    load_seconds: float = 0.0  # what loading its model took
 
 
 def _duration(seconds: float) -> str:
@@ -77,7 +79,11 @@ class AccessLog:
             return start_response(line, *arguments)
 
         def finish(sent: int) -> None:
-            self._line(environ, status[0], sent, time.monotonic() - began, note)
+            try:
+                self._line(environ, status[0], sent, time.monotonic() - began, note)
+            finally:
+                note.jobs.clear()  # they know the engine, which may be dropped now
+                note.release()
 
         return _Counted(self.application(environ, start), finish)
 

@@ -10,7 +10,7 @@ from typing import Any
 import falcon
 import msgspec
 
-from golem_core.schedule import Result, Step
+from golem_core.schedule import Engine, Result, Step
 from golem_core.text.sorter import Kind
 from golem_server import chat, sse
 from golem_server.access_log import NOTE
@@ -404,8 +404,8 @@ class _Resource:
         body = chat_body(read_object(req, self.max_body))
         return body, read_request(ChatRequest, body)
 
-    def _turn(self, req: falcon.Request, request: ChatRequest) -> chat.Turn:
-        turn = chat.prepare(self.service.engine.model, request, self.service.server.reasoning)
+    def _turn(self, req: falcon.Request, engine: Engine, request: ChatRequest) -> chat.Turn:
+        turn = chat.prepare(engine.model, request, self.service.server.reasoning)
         req.env[NOTE].prompts.append(turn.text)
         return turn
 
@@ -415,9 +415,9 @@ class Messages(_Resource):
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         body, request = self._read(req)
-        engine = self.service.engine
+        engine = self.service.acquire(req, request.model, request.stays)
         with engine.entering():
-            turn = self._turn(req, request)
+            turn = self._turn(req, engine, request)
             # What they ask for is in the turn's own grammar.
             rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
             answer = submit(req, engine, request, rest, [turn.tokens], **turn.options)
@@ -448,7 +448,8 @@ class CountTokens(_Resource):
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         _, request = self._read(req)
-        with self.service.engine.entering():
-            turn = self._turn(req, request)
+        engine = self.service.acquire(req, request.model, request.stays)
+        with engine.entering():
+            turn = self._turn(req, engine, request)
         resp.content_type = JSON
         resp.data = encode({"input_tokens": len(turn.tokens)})

@@ -34,3 +34,8 @@ def bench() -> int:
 def inspect() -> int:
     """``golem-inspect``."""
     return run("golem_server.inspect")
+
+
+def models() -> int:
+    """``golem-models``."""
+    return run("golem_server.pinning")

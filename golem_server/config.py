@@ -34,6 +34,7 @@ OTHER_VARIABLES = {
     "GOLEM_EXT": "while building: only the extensions whose path contains this",
     "GOLEM_TEST_DATA": "while testing: the folder of the larger oracles",
 }
+MODELS = (("server", "model"), ("server", "models"))  # settings that name what to serve
 SPARE_THREADS = 16  # for /health and the like, while every other thread serves a generation
 
 
@@ -42,6 +43,17 @@ class ServerSettings:
     """The settings of the server itself; a plugin's are its own."""
 
     model: Path | None = setting(None, "GGUF file of a chat model")
+    models: Path | None = setting(
+        None,
+        "folder of pinned models (golem-models), loaded when a request names one",
+        placeholder="DIR",
+    )
+    models_max: int = setting(1, "models of -models in memory at a time", low=1, high=64)
+    keep_alive: Duration = setting(
+        300.0,
+        "how long a model of -models stays after its last answer; 0 = not at all, -1 = for ever",
+        low=-1,
+    )
     alias: str = setting("", "the name it is served under; default: the file's, without .gguf")
     addr: str = setting(
         "127.0.0.1:8080", "where to listen: host:port, [v6]:port or unix:/path", placeholder="ADDR"
@@ -159,7 +171,7 @@ def require_something_to_serve(settings: Settings) -> None:
         s
         for table in settings.tables
         for s in table.settings
-        if s.detail.own_name or (s.table, s.field) == ("server", "model")
+        if s.detail.own_name or (s.table, s.field) in MODELS
     ]
     if any(getattr(settings[s.table], s.field) for s in openers):
         return

@@ -156,7 +156,7 @@ class ChatCompletions(_Resource):
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         body = read_object(req, self.max_body)
         request = read_request(ChatRequest, body)
-        engine = self.service.engine
+        engine = self.service.acquire(req, request.model, request.stays)
         top = request.top
         with engine.entering():
             turn = chat.prepare(engine.model, request, self.service.server.reasoning)
@@ -327,7 +327,7 @@ class Completions(_Resource):
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         body = read_object(req, self.max_body)
         request = read_request(CompletionRequest, body)
-        engine = self.service.engine
+        engine = self.service.acquire(req, request.model, request.stays)
         tokenizer = engine.model.tokenizer
         top = request.top
         if request.echo and top is not None:

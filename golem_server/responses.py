@@ -451,7 +451,7 @@ class Responses:
         given = read_object(req, self.max_body)
         body = chat_body(given)
         request = read_request(ChatRequest, body)
-        engine = self.service.engine
+        engine = self.service.acquire(req, request.model, request.stays)
         note = req.env[NOTE]
         with engine.entering():
             turn = chat.prepare(engine.model, request, self.service.server.reasoning)

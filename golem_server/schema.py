@@ -13,6 +13,7 @@ import msgspec
 
 from golem_server.body import json_type
 from golem_server.errors import Refusal
+from golem_server.keep_alive import read_keep_alive
 
 INT_MAX = 2**31 - 1
 DEFAULT_TOP = 20  # competitors of a token that a chat answer tells unless it is said how many
@@ -39,6 +40,12 @@ class Drawing(msgspec.Struct, kw_only=True):
     json_schema: Any = None
     cache_prompt: bool | None = None
     id_slot: int | float | None = None
+    keep_alive: Any = None
+
+    @property
+    def stays(self) -> float | None:
+        """Seconds the model stays in memory after the answer, None = the server's."""
+        return read_keep_alive(self.keep_alive)
 
     @property
     def length(self) -> int | None:

@@ -3,20 +3,29 @@
 Building a Service starts no thread and opens no file, so that it may be built before a fork.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
-from golem_core.model import Model, open_decoder
+import falcon
+
+from golem_core.model import Model, ModelError, open_decoder
 from golem_core.model.describe import name_of
+from golem_core.pins import Manifest, PinError, UnknownModel
 from golem_core.plugins import Opened, Plugins, Runtime
 from golem_core.schedule import Engine
 from golem_core.schedule.durations import go_duration
 from golem_core.settings import Settings
+from golem_server.access_log import NOTE
 from golem_server.config import ServerSettings
+from golem_server.disconnect import client_gone
 from golem_server.errors import Refusal
+from golem_server.residency import Entry, Lease, Residency
 
 
 class Phase(Enum):
@@ -74,18 +83,21 @@ class Service:
         self.progress = 0.0  # of loading, 0 … 1
         self.opened: list[Opened] = []
         self.lines: list[str] = []  # of the start-up log
+        self.residency = Residency(self._engine_of, most=self.server.models_max)
         self._opener = opener
-        self._engine: Engine | None = None
+        self._startup: Entry | None = None  # the model of -model
+        self._manifest = Manifest(self.server.models) if self.server.models else None
+        self._manifest_read = 0  # its mtime when it was read
         self._add_route: Callable[[str, Any], None] = lambda template, resource: None
 
     @property
     def chats(self) -> bool:
-        """Whether a chat model was asked for."""
-        return self.server.model is not None
+        """Whether a chat model, or a folder of them, was asked for."""
+        return self.server.model is not None or self.server.models is not None
 
     @property
     def name(self) -> str:
-        """What the chat model, or else the first capability, is called."""
+        """What the model of ``-model``, or else the first capability, is called."""
         if self.server.alias:
             return self.server.alias
         if self.server.model is not None:
@@ -94,14 +106,110 @@ class Service:
 
     @property
     def engine(self) -> Engine:
-        """The chat model's engine.
+        """The engine in memory, or of several the one that stays longest.
 
         Raises:
-            Refusal: before it is there.
+            Refusal: when there is none.
         """
-        if self._engine is None:
+        residents = self.residency.residents()
+        if self.phase is not Phase.READY or not self.chats:
             raise self.unavailable()
-        return self._engine
+        if not residents:
+            raise Refusal(
+                "no model is in memory: name one in the request", "unavailable_error", retry=True
+            )
+        return residents[0].engine
+
+    # ---- which model a request means ----
+
+    def entries(self) -> list[Entry]:
+        """Every model that can be asked for, that of ``-model`` first."""
+        own = self._startup
+        pinned = self._pinned()
+        others = [self._pinned_entry(name) for name in (pinned.pins if pinned else ())]
+        return ([own] if own else []) + [e for e in others if own is None or e.name != own.name]
+
+    def find(self, asked: str | None) -> Entry:
+        """The model that a request's ``model`` means.
+
+        Without ``-models`` any name means the one model. With it an empty name means that of
+        ``-model``, or the only one there is.
+
+        Raises:
+            Refusal: 404 for a name that nothing has, 400 for none where one is needed.
+        """
+        asked = (asked or "").strip()
+        own, pinned = self._startup, self._pinned()
+        if pinned is None or not asked:
+            if own is not None:
+                return own
+            if pinned is None:
+                raise self.unavailable()
+            if len(pinned.pins) != 1:
+                names = ", ".join(pinned.pins) or "none is pinned yet: golem-models add"
+                raise Refusal(f"model is required: this server has several ({names})")
+            return self._pinned_entry(next(iter(pinned.pins)))
+        if own is not None and asked.lower().removesuffix(":latest") == own.name.lower():
+            return own
+        try:
+            return self._pinned_entry(pinned.resolve(asked))
+        except UnknownModel as error:
+            raise Refusal(str(error), "not_found_error") from None
+
+    def acquire(
+        self, req: falcon.Request, asked: str | None, keep_alive: float | None = None
+    ) -> Engine:
+        """The engine that a request means, its own until the answer has left.
+
+        keep_alive: seconds the model stays after that; None = as ``-keep-alive`` says.
+
+        Raises:
+            Refusal, ClientGone: as ``find`` and ``Residency.acquire`` do.
+        """
+        lease = self.lease(asked, keep_alive, client_gone(req.env))
+        note = req.env[NOTE]
+        note.release, before = lease.release, note.release
+        before()
+        note.load_seconds = lease.load_seconds
+        return lease.engine
+
+    def lease(
+        self,
+        asked: str | None = None,
+        keep_alive: float | None = None,
+        gone: Callable[[], bool] = lambda: False,
+    ) -> Lease:
+        """The same outside a request: whoever calls releases it."""
+        if self.phase is not Phase.READY:
+            raise self.unavailable()
+        return self.residency.acquire(self.find(asked), keep_alive=keep_alive, gone=gone)
+
+    def _pinned(self) -> Manifest | None:
+        """The folder of ``-models``, read again when its manifest has changed."""
+        if self._manifest is None:
+            return None
+        try:
+            changed = self._manifest.modified()
+            if changed != self._manifest_read:
+                self._manifest = Manifest.read(self._manifest.folder)
+                self._manifest_read = changed
+        except PinError as error:
+            raise Refusal(str(error), "server_error") from None
+        return self._manifest
+
+    def _pinned_entry(self, name: str) -> Entry:
+        manifest, keep = self._manifest, self.server.keep_alive
+        first = manifest.path(manifest.pins[name].files[0])
+        return Entry(name, first, manifest, math.inf if keep < 0 else keep)
+
+    def _startup_entry(self, path: Path) -> Entry:
+        """The model of ``-model``: verified as well where the folder pins that very file."""
+        pinned = self._pinned()
+        for name in pinned.pins if pinned else ():
+            entry = self._pinned_entry(name)
+            if entry.path.resolve() == path.resolve():
+                return replace(entry, keep_alive=math.inf)
+        return Entry(self.name, path)
 
     def unavailable(self) -> Refusal:
         """The refusal of every request that comes at the wrong time of life."""
@@ -133,19 +241,42 @@ class Service:
         """Open what the settings ask for; the service is ready when this returns."""
         began = time.monotonic()
         self.lines += [str(failure) for failure in self.plugins.failures]
-        engine = self._open_chat(began) if self.chats else None
         try:
+            self._open_chat(began)
             self._open_capabilities()
+        except Refusal as error:
+            self.residency.close()
+            raise ModelError(error.message) from error
         except BaseException:
-            if engine is not None:
-                engine.close()
-                engine.model.close()
+            self.residency.close()
             raise
-        self._engine = engine
+        self.residency.start()
         self.phase = Phase.READY
 
-    def _open_chat(self, began: float) -> Engine:
+    def _open_chat(self, began: float) -> None:
         server = self.server
+        if server.models is not None:
+            pinned = self._pinned()
+            names = ", ".join(pinned.pins) or "none yet (golem-models add)"
+            self.lines.append(f"{server.models}: {len(pinned.pins)} pinned model(s): {names}")
+        if server.model is None:
+            return
+        self._startup = self._startup_entry(server.model)
+        with self.residency.acquire(self._startup) as engine:
+            model = engine.model
+            slots = server.parallel
+            cores = model.executor.threads
+            took = go_duration(time.monotonic() - began, round_to=0.001)
+            self.lines += [
+                f"{self.name}: {model.architecture}, {model.blocks} blocks, "
+                f"{engine.context * slots} positions in {slots} slot(s) of {engine.context}, "
+                f"all on cpu, loaded in {took} on {cores} cores",
+                "template: " + ("the file's" if model.template_source == "file" else "built in"),
+            ]
+
+    def _engine_of(self, entry: Entry) -> Engine:
+        """Open the model of an entry and start its engine."""
+        server = replace(self.server, model=entry.path)
         model = self._opener(server, self.plugins, self._report)
         try:
             engine = Engine(
@@ -160,15 +291,6 @@ class Service:
             model.close()
             raise
         engine.start()
-        slots = server.parallel
-        cores = model.executor.threads
-        took = go_duration(time.monotonic() - began, round_to=0.001)
-        self.lines += [
-            f"{self.name}: {model.architecture}, {model.blocks} blocks, "
-            f"{engine.context * slots} positions in {slots} slot(s) of {engine.context}, "
-            f"all on cpu, loaded in {took} on {cores} cores",
-            "template: " + ("the file's" if model.template_source == "file" else "built in"),
-        ]
         return engine
 
     def _open_capabilities(self) -> None:
@@ -192,10 +314,7 @@ class Service:
     def close(self) -> None:
         """End everything; answers that are not finished fail."""
         self.drain()
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.close()
-            engine.model.close()
+        self.residency.close()
         opened, self.opened = self.opened, []
         for one in opened:
             one.capability.close()

@@ -239,6 +239,16 @@ def estimate(
         return estimate_program(program, slots=parallel, context=slot, pass_width=width)
 
 
+def open_program(file: GGUF, plugins: Plugins, pass_width: int = 64) -> tuple[Decoder, Program]:
+    """The decoder of an open file and what it writes; nothing of the weights is read.
+
+    Raises:
+        ModelError: for a file that cannot be served; one line.
+    """
+    decoder = _decoder(file, {}, plugins)
+    return decoder, _program(decoder, pass_width, 1)
+
+
 def slot_context(decoder: Decoder, context: int, parallel: int) -> int:
     """Positions of one of ``parallel`` slots. Raises ModelError when none are left."""
     if parallel < 1:

@@ -115,7 +115,7 @@ def test_sizes(text, count):
         (["-parallel", "two"], '-parallel: "two" is not a whole number'),
         (["-parallel", "0"], "-parallel: 0 is out of range, it may be from 1 to 64"),
         (["-scale", "nan"], "-scale: nan is out of range, it may be at least 0"),
-        (["-cache-ttl", "-5s"], '-cache-ttl: "-5s" is not a duration such as 30s, 10m or 1h30m'),
+        (["-cache-ttl", "-5s"], "-cache-ttl: -5s is out of range, it may be at least 0s"),
         (["-max-body", "big"], '-max-body: "big" is not a size such as 512MiB'),
         (["-vulkan=maybe"], '-vulkan: "maybe" is not true or false'),
         (["-noise", "tpu"], '-noise: "tpu" is none of gpu, cpu'),

@@ -29,7 +29,9 @@ def command(capsys, monkeypatch, *arguments, **environ):
 def test_nothing_given_is_one_line_that_says_what_would_help(capsys, monkeypatch):
     status, out, err = command(capsys, monkeypatch)
     assert (status, out) == (1, "")
-    assert err == "golem-server: no model: pass -model, or set GOLEM_MODEL\n"
+    assert err == (
+        "golem-server: no model: pass -model or -models, or set GOLEM_MODEL or GOLEM_MODELS\n"
+    )
 
 
 def test_version_and_help(capsys, monkeypatch):
@@ -136,7 +138,9 @@ def test_a_plugin_that_serves_something_is_enough():
     config.validate(config.load(["-tts", "x"], plugins, {}).settings)
     with pytest.raises(SettingsError) as refusal:
         config.validate(config.load([], plugins, {}).settings)
-    assert str(refusal.value) == ("no model: pass -model or -tts, or set GOLEM_MODEL or GOLEM_TTS")
+    assert str(refusal.value) == (
+        "no model: pass -model, -models or -tts, or set GOLEM_MODEL, GOLEM_MODELS or GOLEM_TTS"
+    )
 
 
 # ---- addresses ----
