@@ -11,9 +11,10 @@ import numpy as np
 
 from golem_core.formats.blocks import BlockType, by_name, random_blocks
 from golem_core.formats.writer import TensorSource, write_gguf
+from golem_server.bench import gemma4
 from golem_server.bench.quantised import MIXTURES, type_of
-from golem_server.bench.shapes import SHAPES, Shape
-from golem_server.bench.vocabulary import byte_level, sentencepiece
+from golem_server.bench.shapes import SHAPES, Gemma4Shape, Shape
+from golem_server.bench.vocabulary import byte_level, gemma_pieces, sentencepiece
 
 _CHUNK = 1 << 26  # bytes made at once
 
@@ -66,6 +67,8 @@ def metadata(shape: Shape, mixture: str) -> dict[str, Any]:
         keys[f"{a}.expert_count"] = shape.experts
         keys[f"{a}.expert_used_count"] = shape.used
         keys[f"{a}.expert_feed_forward_length"] = shape.expert_width
+    if isinstance(shape, Gemma4Shape):
+        return keys | gemma4.header(shape) | gemma_pieces(shape.vocabulary)
     if a == "gemma3":
         return keys | sentencepiece(shape.vocabulary)
     return keys | byte_level(shape.vocabulary, shape.pre)
@@ -80,17 +83,24 @@ def tensors(shape: Shape, mixture: str, seed: int) -> Iterator[TensorSource]:
         rows["output"] = table
     for name, size in rows.items():
         yield _tensor(shape, mixture, rng, name, size)
-    if shape.rope_factors:
-        pairs = shape.head_size // 2
-        factors = np.geomspace(1.0, 8.0, pairs, dtype=np.float32)
-        yield "rope_freqs.weight", (pairs,), by_name("F32"), factors
+    factors = None
+    if isinstance(shape, Gemma4Shape):
+        factors = gemma4.rope_divisors(shape)
+        for name, size in gemma4.top(shape):
+            yield _tensor(shape, mixture, rng, name, size)
+    elif shape.rope_factors:
+        factors = np.geomspace(1.0, 8.0, shape.head_size // 2, dtype=np.float32)
+    if factors is not None:
+        yield "rope_freqs.weight", factors.shape, by_name("F32"), factors
     for block in range(shape.blocks):
-        for name, size in _block(shape).items():
+        for name, size in _block(shape, block).items():
             yield _tensor(shape, mixture, rng, name, size, block)
 
 
-def _block(shape: Shape) -> dict[str, tuple[int, ...]]:
+def _block(shape: Shape, block: int) -> dict[str, tuple[int, ...]]:
     """Names and shapes of a block's tensors."""
+    if isinstance(shape, Gemma4Shape):
+        return gemma4.block(shape, block)
     width, head = shape.width, shape.head_size
     queries, keys = shape.heads * head, shape.kv_heads * head
     found: dict[str, tuple[int, ...]] = {
@@ -129,7 +139,8 @@ def _tensor(
     size: tuple[int, ...],
     block: int | None = None,
 ) -> TensorSource:
-    full = f"{name}.weight" if block is None else f"blk.{block}.{name}.weight"
+    full = name if name.endswith(".scale") else f"{name}.weight"
+    full = full if block is None else f"blk.{block}.{full}"
     if len(size) == 1:
         return full, size, by_name("F32"), np.ones(size, np.float32)
     kind = type_of(mixture, shape, name, size[-1], block or 0)

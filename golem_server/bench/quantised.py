@@ -45,6 +45,7 @@ _FALLBACKS = {
     "Q6_K": "Q8_0",
 }
 _UNQUANTISED = ("F32", "F16", "BF16")
+_TABLES = ("token_embd", "per_layer_token_embd")
 _TERNARY = ("TQ1_0", "TQ2_0", "Q2_0")
 
 
@@ -65,9 +66,11 @@ def _wanted(mixture: str, shape: Shape, name: str, width: int, block: int) -> st
         return "F32"
     if main in _UNQUANTISED:
         return main
+    if name == "per_layer_model_proj":
+        return "BF16"  # it is left as it was published
     if mixture == "MXFP4_MOE":
         return main if name.endswith("_exps") else "Q8_0"
-    if name == "output" or (shape.tied and name == "token_embd"):
+    if name == "output" or (shape.tied and name in _TABLES):
         return main if main == "Q8_0" else "Q8_0" if width % 256 else "Q6_K"
     if name == "token_embd":
         return "Q4_K" if mixture in _TERNARY else main
@@ -82,10 +85,13 @@ def _wanted(mixture: str, shape: Shape, name: str, width: int, block: int) -> st
 
 def _upgraded(mixture: str, main: str, shape: Shape, part: str, block: int) -> str:
     """More bits where a K mixture spends them: on values, on the way down, on the output."""
-    eighth = shape.blocks // 8
-    more = block < eighth or block >= 7 * shape.blocks // 8 or (block - eighth) % 3 == 2
-    grouped = shape.heads // shape.kv_heads >= 4
     value, down = part == "attn_v", part == "ffn_down"
+    count = shape.blocks
+    if value:  # they are counted by themselves
+        block, count = shape.values.index(block), len(shape.values)
+    eighth = count // 8
+    more = block < eighth or block >= 7 * count // 8 or (block - eighth) % 3 == 2
+    grouped = shape.heads // shape.kv_heads >= 4
     match mixture:
         case "Q4_K_M" | "Q5_K_M":
             return "Q6_K" if (value or down) and more else main

@@ -34,6 +34,44 @@ class Shape:
     rope_factors: bool = False
     pre: str = "qwen2"
 
+    @property
+    def values(self) -> list[int]:
+        """The blocks that have a value projection."""
+        return list(range(self.blocks))
+
+
+@dataclass(frozen=True)
+class Gemma4Shape(Shape):
+    """A decoder whose blocks are of two kinds. head_size, kv_heads: of full blocks.
+
+    window_head, window_kv_heads: of sliding ones. period: every period-th block is full. shared:
+    the last blocks, which own no keys and values; shared_feed_forward: their hidden width.
+    per_block: width of the embedding that a token brings to every block. keys_as_values: full
+    blocks have no value projection.
+    """
+
+    window_head: int = 256
+    window_kv_heads: int = 1
+    period: int = 6
+    shared: int = 0
+    shared_feed_forward: int = 0
+    per_block: int = 0
+    keys_as_values: bool = False
+
+    @property
+    def sliding(self) -> list[bool]:
+        """Whether each block sees a window only."""
+        return [(i + 1) % self.period != 0 for i in range(self.blocks)]
+
+    def is_shared(self, block: int) -> bool:
+        """Whether a block attends over the keys of an earlier one."""
+        return block >= self.blocks - self.shared
+
+    @property
+    def values(self) -> list[int]:
+        owned = range(self.blocks - self.shared)
+        return [i for i in owned if self.sliding[i] or not self.keys_as_values]
+
 
 _QWEN = 151936
 _LLAMA3 = 128256
@@ -63,6 +101,16 @@ def _gemma3(size: str, *numbers: int, window: int, context: int) -> Shape:
     return Shape("gemma3", size, *numbers, _GEMMA, window=window, context=context, pre="default")
 
 
+def _gemma4(size: str, *numbers: int, window: int = 1024, **more) -> Gemma4Shape:
+    """numbers: width, blocks, heads, key heads of full blocks, feed-forward."""
+    width, blocks, heads, kv_heads, hidden = numbers
+    context = 262144 if window == 1024 else 131072
+    return Gemma4Shape(
+        "gemma4", size, width, blocks, heads, kv_heads, 512, hidden, _GEMMA,
+        window=window, context=context, pre="", **more,
+    )  # fmt: skip
+
+
 # width, blocks, heads, key heads, head size, feed-forward
 SHAPES: dict[str, Shape] = {
     "qwen3-0.6b": Shape("qwen3", "0.6B", 1024, 28, 16, 8, 128, 3072, _QWEN),
@@ -84,4 +132,18 @@ SHAPES: dict[str, Shape] = {
     "gemma3-1b": _gemma3("1B", 1152, 26, 4, 1, 256, 6912, window=512, context=32768),
     "gemma3-4b": _gemma3("4B", 2560, 34, 8, 4, 256, 10240, window=1024, context=131072),
     "gemma3-12b": _gemma3("12B", 3840, 48, 16, 8, 256, 15360, window=1024, context=131072),
+    "gemma4-e2b": _gemma4(
+        "E2B", 1536, 35, 8, 1, 6144, window=512, window_kv_heads=1, period=5,
+        shared=20, shared_feed_forward=12288, per_block=256,
+    ),
+    "gemma4-e4b": _gemma4(
+        "E4B", 2560, 42, 8, 2, 10240, window=512, window_kv_heads=2,
+        shared=18, shared_feed_forward=10240, per_block=256,
+    ),
+    "gemma4-12b": _gemma4("12B", 3840, 48, 16, 1, 15360, window_kv_heads=8, keys_as_values=True),
+    "gemma4-26b-a4b": _gemma4(
+        "26B.A4B", 2816, 30, 16, 2, 2112, window_kv_heads=8, keys_as_values=True,
+        experts=128, used=8, expert_width=704,
+    ),
+    "gemma4-31b": _gemma4("31B", 5376, 60, 32, 4, 21504, window_kv_heads=16, keys_as_values=True),
 }  # fmt: skip

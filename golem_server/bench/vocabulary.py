@@ -26,7 +26,7 @@ _WORDS = (
     "as",
     "with",
 )
-_NORMAL, _UNKNOWN, _CONTROL, _UNUSED, _BYTE = 1, 2, 3, 5, 6
+_NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 _CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _LLAMA3 = (
     "<|begin_of_text|>",
@@ -35,6 +35,10 @@ _LLAMA3 = (
     "<|end_header_id|>",
     "<|eot_id|>",
 )
+_GEMMA4 = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|turn>", "<turn|>", "<|think|>")
+_GEMMA4 += ("<|image>", "<image|>", "<|image|>", "<|audio>", "<audio|>", "<|audio|>")
+_GEMMA4_SHOWN = ("<|channel>", "<channel|>", "<|tool>", "<tool|>", "<|tool_call>", "<tool_call|>")
+_GEMMA4_SHOWN += ("<|tool_response>", "<tool_response|>", '<|"|>')
 _GEMMA = ("<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>")
 
 
@@ -88,6 +92,35 @@ def sentencepiece(size: int) -> dict[str, Any]:
         "tokenizer.ggml.eos_token_id": _GEMMA.index("<end_of_turn>"),
         "tokenizer.ggml.unknown_token_id": _GEMMA.index("<unk>"),
         "tokenizer.ggml.padding_token_id": _GEMMA.index("<pad>"),
+        "tokenizer.ggml.add_bos_token": True,
+        "tokenizer.ggml.add_space_prefix": False,
+    }
+
+
+def gemma_pieces(size: int) -> dict[str, Any]:
+    """The ``tokenizer.*`` keys of Gemma 4's BPE over characters, ``size`` tokens (at least 500)."""
+    tokens = [*_GEMMA4, *_GEMMA4_SHOWN]
+    types = [_CONTROL] * len(_GEMMA4) + [_USER] * len(_GEMMA4_SHOWN)
+    types[tokens.index("<unk>")] = _UNKNOWN
+    tokens += [f"<0x{byte:02X}>" for byte in range(256)]
+    types += [_BYTE] * 256
+    pieces = ["\u2581", "\n", *map(chr, range(33, 127)), "\n\n"]
+    merges = ["\n \n"]
+    for word in _WORDS:
+        _learn(list(f"\u2581{word}"), pieces, merges)
+    tokens += pieces
+    types += [_NORMAL] * len(pieces)
+    _fill(tokens, types, size)
+    return {
+        "tokenizer.ggml.model": "gemma4",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": np.full(size, -1000.0, np.float32),
+        "tokenizer.ggml.token_type": np.array(types, np.int32),
+        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.bos_token_id": tokens.index("<bos>"),
+        "tokenizer.ggml.eos_token_id": tokens.index("<turn|>"),
+        "tokenizer.ggml.unknown_token_id": tokens.index("<unk>"),
+        "tokenizer.ggml.padding_token_id": tokens.index("<pad>"),
         "tokenizer.ggml.add_bos_token": True,
         "tokenizer.ggml.add_space_prefix": False,
     }

@@ -28,6 +28,10 @@ def tiny_model(tmp_path_factory) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def oracle() -> dict:
     """Tokens and greedy answers by model; "logits" by model; "rel_rms_vs_f32" by file."""
-    found = json.loads(data("models/tiny.json").read_text())
-    found["logits"] = dict(np.load(data("models/tiny_logits.npz")))
+    found = {"logits": {}, "rel_rms_vs_f32": {}}
+    for name in ("tiny", "tiny_gemma4"):
+        part = json.loads(data(f"models/{name}.json").read_text())
+        found["rel_rms_vs_f32"] |= part.pop("rel_rms_vs_f32")
+        found["logits"] |= np.load(data(f"models/{name}_logits.npz"))
+        found |= part
     return found

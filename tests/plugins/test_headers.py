@@ -46,7 +46,7 @@ OPTIONAL = (
 )
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3moe", "gemma3"])
+@pytest.mark.parametrize("name", ["llama", "qwen3moe", "gemma3", "gemma4-e2b", "gemma4-moe"])
 def test_odd_header_values_are_used_or_refused_in_one_line(name, tiny_model):
     file = tiny.decoder(tiny_model(name)).file
     architecture = file.architecture

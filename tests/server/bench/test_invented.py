@@ -15,6 +15,7 @@ from tests.paths import external, gemma3_270m, smollm2
 from tests.plugins import tiny
 
 MATRIX = re.compile(r"(?:blk\.(\d+)\.)?(.*)\.weight")
+UNTOUCHED = "per_layer_model_proj.weight"  # it keeps the type of the file before, here F32
 FILES = (
     ("llama", "Q4_K_M"),
     ("llama", "Q8_0"),
@@ -25,13 +26,17 @@ FILES = (
     ("qwen3moe", "Q4_K_M"),
     ("gemma3", "Q4_K_M"),
     ("gemma3", "Q8_0"),
+    ("gemma4-dense", "Q4_K_M"),
+    ("gemma4-dense", "Q8_0"),
+    ("gemma4-e2b", "Q4_K_M"),
+    ("gemma4-moe", "Q4_K_M"),
 )
 
 
 def chosen(mixture, shape, file):
     """The types that golem would choose for a file's matrices, beside those it has."""
     for name, tensor in file.tensors.items():
-        if len(tensor.shape) > 1:
+        if len(tensor.shape) > 1 and name != UNTOUCHED:
             block, part = MATRIX.fullmatch(name).groups()
             mine = type_of(mixture, shape, part, tensor.shape[-1], int(block or 0))
             yield name, mine.name, tensor.type.name
@@ -73,6 +78,8 @@ def test_types_and_shapes_are_those_of_real_files(path, shape, mixture):
         ("llama3.1-8b", 8.03),
         ("gemma3-1b", 1.00),
         ("gemma3-12b", 11.77),
+        ("gemma4-26b-a4b", 25.2),
+        ("gemma4-31b", 30.7),
     ],
 )
 def test_parameters_are_those_the_models_publish(name, billions):
@@ -80,7 +87,10 @@ def test_parameters_are_those_the_models_publish(name, billions):
     assert count / 1e9 == pytest.approx(billions, rel=0.005)
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3-tied", "qwen3moe", "gemma3"])
+@pytest.mark.parametrize(
+    "name",
+    ["llama", "qwen3-tied", "qwen3moe", "gemma3", "gemma4-e2b", "gemma4-moe", "gemma4-dense"],
+)
 def test_a_written_model_is_whole_for_golem_and_for_the_gguf_package(name, tmp_path):
     path = write_invented(tmp_path / "m.gguf", tiny.SHAPES[name], "Q4_K_M", seed=1)
     model = load_plugins().architecture(tiny.SHAPES[name].architecture)(GGUF.open(path))
