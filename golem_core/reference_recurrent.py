@@ -32,6 +32,24 @@ def conv1d(ex, node, binding, x, w, bias):
     return y if bias is None else y + bias
 
 
+def delta_rule(ex, node, binding, q, k, v, decay, beta):
+    """Column by column, all value heads at once."""
+    keys, count = k.shape[1], v.shape[1]
+    head = np.arange(count)
+    head = head * keys // count if node.attrs["grouped"] else head % keys
+    y = np.empty_like(v)
+    for rows, slot, first in _sequences(binding, len(v), 1):
+        m = ex.states.matrices[node.attrs["matrix"]][slot]  # (NV, Sv, S)
+        if first:
+            m[...] = 0
+        for c in range(rows.start, rows.stop):
+            m *= np.exp(decay[c])[:, None, None]
+            d = beta[c][:, None] * (v[c] - np.einsum("hvs,hs->hv", m, k[c, head]))
+            m += d[:, :, None] * k[c, head][:, None]
+            y[c] = np.einsum("hvs,hs->hv", m, q[c, head]) * F32(node.attrs["scale"])
+    return y
+
+
 def _sequences(binding, rows: int, rate: int):
     """(rows, slot, whether it starts at index 0) of every sequence; without a rate there is one."""
     if not rate:

@@ -66,6 +66,7 @@ cdef extern from "record.h" nogil:
         GOLEM_ATTEND
         GOLEM_CONV1D
         GOLEM_WINDOW
+        GOLEM_DELTA_RULE
     enum:
         GOLEM_SILU
         GOLEM_SIGMOID

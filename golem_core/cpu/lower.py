@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from golem_core.cpu._executor import Q8_BYTES, SPLIT
-from golem_core.cpu.lower_recurrent import conv1d
+from golem_core.cpu.lower_recurrent import conv1d, delta_rule
 from golem_core.cpu.lower_rows import RowLowering
 from golem_core.cpu.records import Buffer, FinishCode, Operand, Record, SegmentCode
 from golem_core.graph.plan import Plan, Segment
@@ -247,6 +247,7 @@ _OPS: dict[str, Callable[[Lowering, Node], None]] = {
     "store": Lowering.store,
     "attend": Lowering.attend,
     "conv1d": conv1d,
+    "delta_rule": delta_rule,
     "unary": Lowering.elementwise,
     "gate": Lowering.elementwise,
     "add": Lowering.elementwise,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from golem_core.cpu.lower import Lowering
 
 LANES = 16  # of f32, as in simd.h
+PIECE, COLUMNS = 64, 16  # rows and columns of a block of the delta rule, as in delta.h
 
 
 def conv1d(lowering: Lowering, node: Node) -> None:
@@ -43,6 +44,24 @@ def conv1d(lowering: Lowering, node: Node) -> None:
     if record.reads_ring and not alone:
         moved = Record("window", node.site, x.rows, 1, x.width, ins, ints=ints, whole=True, **kept)
         lowering.add(moved)
+
+
+def delta_rule(lowering: Lowering, node: Node) -> None:
+    """A record over (run, value head, piece of its values); it keeps the matrix itself."""
+    q, k, v, *gates = node.inputs
+    (y,), a = node.outputs, node.attrs
+    keys, size, (heads, values) = k.shape[1], k.shape[2], v.inner
+    ins = [
+        *(lowering.operand(lowering.even(x, x.shape[1]), x.shape[1]) for x in (q, k, v)),
+        *(lowering.operand(lowering.even(x, heads), heads) for x in gates),
+    ]
+    ints = (keys, heads, size, values, int(a["grouped"]))
+    outs, floats = [lowering.operand(y, heads)], (a["scale"],)
+    record = Record("delta_rule", node.site, y.rows, 1, y.width, ins, outs, floats, ints)
+    record.ring, record.reads_ring, record.writes_ring = a["matrix"], True, True
+    record.whole = True
+    record.scratch = (2 * -(-size // LANES) * LANES + 2 * PIECE) * COLUMNS * 4
+    lowering.add(record)
 
 
 def _kernel(w: np.ndarray, groups: int, alone: bool) -> np.ndarray:

@@ -3,6 +3,7 @@
 #include "attend_run.h"
 #include "choose.h"
 #include "conv1d.h"
+#include "delta.h"
 #include "elementwise.h"
 #include "experts.h"
 #include "norms.h"
@@ -26,6 +27,7 @@ const golem_isa GOLEM_ISA = {
     .run = {
         [GOLEM_LINEAR] = run_linear, [GOLEM_EXPERTS] = run_experts, [GOLEM_ATTEND] = run_attend,
         [GOLEM_CONV1D] = run_conv1d, [GOLEM_WINDOW] = run_window,
+        [GOLEM_DELTA_RULE] = run_delta_rule,
     },
     .attend_scratch = attend_scratch,
     .attend_part_bytes = attend_part_bytes,

@@ -8,14 +8,14 @@ import numpy as np
 
 from golem_core.graph.ops.catalogue import op
 from golem_core.graph.values import Const, Dim, Extent, Value
-from golem_core.state.declare import Window
+from golem_core.state.declare import Matrix, Window
 
 if TYPE_CHECKING:
     from golem_core.graph.builder import Builder
 
 
 class RecurrentOps:
-    """Convolutions over columns."""
+    """Convolutions over columns, and the delta rule."""
 
     @op()
     def conv1d(
@@ -72,6 +72,48 @@ class RecurrentOps:
             dilation=dilation,
             groups=groups,
             start=start,
+        )[0]
+
+    @op()
+    def delta_rule(
+        self: Builder,
+        q: Value,
+        k: Value,
+        v: Value,
+        decay: Value,
+        beta: Value,
+        matrix: str,
+        *,
+        scale: float,
+        heads: str = "tiled",
+    ) -> Value:
+        """The gated delta rule: q, k (n, NK, S), v (n, NV, Sv), decay, beta (n, NV) -> (n, NV, Sv).
+
+        Column by column of a run, for every value head with a matrix M (Sv, S) of its own:
+        M = e^decay · M; d = beta · (v - M k); M = M + d kᵀ; y = scale · M q. matrix names the state
+        it declares, (NV, Sv, S) a slot; a run at index 0 starts from zeros. Value head h reads key
+        head h mod NK (heads "tiled") or ⌊h · NK / NV⌋ ("grouped").
+        """
+        shapes = [x.shape for x in (q, k, v, decay, beta)]
+        if [len(s) for s in shapes] != [3, 3, 3, 2, 2] or len({s[0] for s in shapes}) != 1:
+            raise self.fail("delta_rule", f"q {q!r}, k {k!r}, v {v!r}, {decay!r}, {beta!r}")
+        keys, size, (count, values) = k.shape[1], k.shape[2], v.inner
+        if q.shape != k.shape or decay.inner != (count,) or beta.inner != (count,) or count % keys:
+            raise self.fail("delta_rule", f"q {q!r}, k {k!r}, v {v!r}, {decay!r}, {beta!r}")
+        if self._rate("delta_rule", q) != 1:
+            raise self.fail("delta_rule", f"{q!r} has several rows for a column of the pass")
+        if heads not in ("tiled", "grouped"):
+            raise self.fail("delta_rule", f"heads {heads!r} are neither tiled nor grouped")
+        self.declare(Matrix(matrix, count, values, size))
+        return self.emit(
+            "delta_rule",
+            (q, k, v, decay, beta),
+            [(v.shape, "f32")],
+            reads=(matrix,),
+            writes=(matrix,),
+            matrix=matrix,
+            scale=float(scale),
+            grouped=heads == "grouped",
         )[0]
 
     def _rate(self: Builder, op: str, x: Value) -> int:

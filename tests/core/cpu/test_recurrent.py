@@ -1,4 +1,4 @@
-"""Convolutions along a conversation: the same bits alone, in a batch, cut anywhere."""
+"""Ops along a conversation: the same bits alone, in a batch, cut anywhere, drawn or read."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,18 @@ def mixing() -> Program:
     return p.build()
 
 
-PROGRAMS = {"depthwise": depthwise, "mixing": mixing}
+def delta() -> Program:
+    p = Builder("delta")
+    n = p.axis("n", 256)
+    q, k = (p.mul(p.rms_norm(p.input(s, (n, 2, 128)), None, 1e-6), 128**-0.5) for s in "qk")
+    v, decay, beta = p.input("v", (n, 6, 70)), p.input("decay", (n, 6)), p.input("beta", (n, 6))
+    decay = p.mul(p.unary(decay, "softplus"), -1.0)
+    made = p.delta_rule(q, k, v, decay, p.unary(beta, "sigmoid"), "matrix", scale=128**-0.5)
+    p.output("y", made)
+    return p.build()
+
+
+PROGRAMS = {"depthwise": depthwise, "mixing": mixing, "delta": delta}
 KINDS = pytest.mark.parametrize("kind", PROGRAMS)
 
 
@@ -104,6 +115,17 @@ def test_prompts_have_the_same_bits_however_they_are_cut(kind):
 
 
 @KINDS
+@pytest.mark.parametrize("isa", SETS)
+def test_columns_have_the_same_bits_drawn_and_read(kind, isa, monkeypatch):
+    monkeypatch.setenv("GOLEM_CPU", isa)
+    read, drawn = Fed(PROGRAMS[kind]()), Fed(PROGRAMS[kind]())
+    read.feed((0, 40, 0, 1))
+    for at in range(40):
+        drawn.feed((0, 1, at, 0))
+    np.testing.assert_array_equal(read.of(0), drawn.of(0))
+
+
+@KINDS
 def test_unfused_plans_give_the_same_bits(kind, monkeypatch):
     fused = Fed(PROGRAMS[kind]())
     monkeypatch.setenv("GOLEM_PLAN", "plain")
@@ -116,7 +138,7 @@ def test_unfused_plans_give_the_same_bits(kind, monkeypatch):
 
 @KINDS
 def test_a_conversation_goes_on_where_it_was_copied_from_another_slot(kind):
-    """What take_recurrent gives is all a convolution remembers."""
+    """What take_recurrent gives is all that these ops remember."""
     fed = Fed(PROGRAMS[kind]())
     fed.feed((0, 40, 0, 1))
     taken = fed.executor.states.take_recurrent(0)

@@ -451,5 +451,27 @@ def conv1d_case(draw):
 
 @case
 @st.composite
+def delta_rule_case(draw):
+    w = Writer(draw)
+    keys, share = draw(st.sampled_from(((1, 1), (2, 3), (3, 2))))
+    size, values = draw(st.sampled_from(((1, 1), (7, 20), (16, 16), (64, 33), (128, 128))))
+    count, n = keys * share, w.p.columns
+    shapes = {"q": (keys, size), "k": (keys, size), "v": (count, values)}
+    shapes |= {"decay": (count,), "beta": (count,)}
+    given = {name: w.p.input(name, (n, *inner)) for name, inner in shapes.items()}
+    q, k = (w.p.rms_norm(given[s], None, 1e-6) for s in "qk")
+    k = w.p.mul(k, size**-0.5)  # of length 1, as they are in a delta net
+    decay = w.p.mul(w.p.unary(given["decay"], "softplus"), -0.5)
+    beta = w.p.unary(given["beta"], "sigmoid")
+    heads, scale = draw(st.sampled_from(("tiled", "grouped"))), size**-0.5
+    options = {"matrix": "delta", "scale": scale, "heads": heads}
+    w.p.output("y0", w.p.delta_rule(q, k, given["v"], decay, beta, **options))
+    slots = draw(st.integers(1, 3))
+    passes = _conversations(w, shapes, 300, slots)
+    return Case(w.p.build(), passes, ("y0",), slots, 300, tolerance=1e-5)
+
+
+@case
+@st.composite
 def attend_case(draw):
     return draw(attend_in_one_pass() if draw(st.booleans()) else attend_with_ring())

@@ -130,3 +130,39 @@ def test_before_the_first_row_lie_zeros_or_the_first_row_again():
     first = one(lambda p, x: p.conv1d(x, ones, stride=1, start="first"), x=x)
     assert zeros[:, 0].tolist() == [5, 12, 13, 15]
     assert first[:, 0].tolist() == [20, 22, 18, 15]
+
+
+def test_the_delta_rule_stores_values_under_keys_of_length_one_and_finds_them_again():
+    """Orthonormal keys, no decay, beta 1: the query of a key gives its newest value."""
+    p = Builder("delta")
+    n = p.axis("n", 8)
+    q, k, v = p.input("q", (n, 1, 4)), p.input("k", (n, 1, 4)), p.input("v", (n, 2, 3))
+    gates = p.input("decay", (n, 2)), p.input("beta", (n, 2))
+    p.output("y", p.delta_rule(q, k, v, *gates, "m", scale=1.0))
+    keys = np.eye(4, dtype=np.float32)[[0, 1, 0, 2]][:, None]
+    values = np.random.default_rng(3).standard_normal((4, 2, 3)).astype(np.float32)
+    asked = np.eye(4, dtype=np.float32)[[0, 0, 0, 1]][:, None]
+    inputs = {"q": asked, "k": keys, "v": values, "runs": np.array([[0, 0, 4, 0, 1]], np.int32)}
+    inputs |= {"decay": np.zeros((4, 2), np.float32), "beta": np.ones((4, 2), np.float32)}
+    made = ReferenceExecutor(p.build(), slots=1, context=8).run(inputs, ("y",))["y"]
+    np.testing.assert_allclose(made, values[[0, 0, 2, 1]], atol=1e-6)
+
+
+def test_tiled_heads_take_key_heads_in_turn_and_grouped_ones_in_groups():
+    rng = np.random.default_rng(5)
+    q, k = (rng.standard_normal((6, 2, 4)).astype(np.float32) for _ in "qk")
+    v = rng.standard_normal((6, 6, 3)).astype(np.float32)
+    gates = [-rng.random((6, 6)).astype(np.float32), rng.random((6, 6)).astype(np.float32)]
+
+    def run(heads, order):
+        p = Builder("delta")
+        n = p.axis("n", 8)
+        given = {"q": q, "k": k, "v": v[:, order]}
+        given |= {name: g[:, order] for name, g in zip(("decay", "beta"), gates, strict=True)}
+        values = [p.input(name, (n, *a.shape[1:])) for name, a in given.items()]
+        p.output("y", p.delta_rule(*values, "m", scale=0.5, heads=heads))
+        given["runs"] = np.array([[0, 0, 6, 0, 1]], np.int32)
+        return ReferenceExecutor(p.build(), slots=1, context=8).run(given, ("y",))["y"]
+
+    grouped, turn = run("grouped", np.arange(6)), np.array([0, 3, 1, 4, 2, 5])
+    np.testing.assert_allclose(run("tiled", turn), grouped[:, turn], rtol=1e-6)
