@@ -7,6 +7,7 @@ biased and scaled files alike. Nothing is copied: an executor repacks what it wa
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -65,6 +66,25 @@ class Weight:
             scale=self.scale if self.scale is None or self.scale.ndim == 0 else cut(self.scale),
         )
 
+    def permute_rows(self, index: np.ndarray) -> Weight:
+        """The rows index[0], index[1] … in that order, copied out of the map."""
+        index = np.asarray(index)
+        if index.size and not 0 <= index.min() <= index.max() < self.out:
+            raise WeightError(f"{self.name}: rows {index.min()} to {index.max()} of {self.out}")
+        number = zlib.crc32(index.astype(np.int64).tobytes())
+
+        def chosen(part):
+            return None if part is None or part.ndim == 0 else part[..., index]
+
+        return replace(
+            self,
+            name=f"{self.name}[{number:08x}]",
+            shape=(*self.shape[:-2], len(index), self.width),
+            data=np.ascontiguousarray(self.data[..., index, :]),
+            bias=chosen(self.bias),
+            scale=self.scale if self.scale is None or self.scale.ndim == 0 else chosen(self.scale),
+        )
+
     def numpy(self) -> np.ndarray:
         """The whole of it as f32, in its own shape: for tests and for small weights."""
         return dequantise(self.data, self.type)
@@ -81,6 +101,11 @@ class Weights:
         self._tensors = tensors
         self._prefix = prefix
         self._used = set() if used is None else used
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the names that are asked for: "blk.3."."""
+        return self._prefix
 
     def block(self, index: int) -> Weights:
         return Weights(self._tensors, f"{self._prefix}blk.{index}.", self._used)

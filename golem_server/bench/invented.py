@@ -11,9 +11,9 @@ import numpy as np
 
 from golem_core.formats.blocks import BlockType, by_name, random_blocks
 from golem_core.formats.writer import TensorSource, write_gguf
-from golem_server.bench import gemma4
+from golem_server.bench import gemma4, qwen35
 from golem_server.bench.quantised import MIXTURES, type_of
-from golem_server.bench.shapes import SHAPES, Gemma4Shape, Shape
+from golem_server.bench.shapes import SHAPES, Gemma4Shape, Qwen35Shape, Shape
 from golem_server.bench.vocabulary import byte_level, gemma_pieces, sentencepiece
 
 _CHUNK = 1 << 26  # bytes made at once
@@ -69,6 +69,8 @@ def metadata(shape: Shape, mixture: str) -> dict[str, Any]:
         keys[f"{a}.expert_feed_forward_length"] = shape.expert_width
     if isinstance(shape, Gemma4Shape):
         return keys | gemma4.header(shape) | gemma_pieces(shape.vocabulary)
+    if isinstance(shape, Qwen35Shape):
+        keys |= qwen35.header(shape)
     if a == "gemma3":
         return keys | sentencepiece(shape.vocabulary)
     return keys | byte_level(shape.vocabulary, shape.pre)
@@ -101,6 +103,8 @@ def _block(shape: Shape, block: int) -> dict[str, tuple[int, ...]]:
     """Names and shapes of a block's tensors."""
     if isinstance(shape, Gemma4Shape):
         return gemma4.block(shape, block)
+    if isinstance(shape, Qwen35Shape):
+        return qwen35.block(shape, block)
     width, head = shape.width, shape.head_size
     queries, keys = shape.heads * head, shape.kv_heads * head
     found: dict[str, tuple[int, ...]] = {
@@ -139,10 +143,11 @@ def _tensor(
     size: tuple[int, ...],
     block: int | None = None,
 ) -> TensorSource:
-    full = name if name.endswith(".scale") else f"{name}.weight"
+    full = qwen35.full_name(name)
     full = full if block is None else f"blk.{block}.{full}"
     if len(size) == 1:
-        return full, size, by_name("F32"), np.ones(size, np.float32)
+        # A delta net's decays are negative: with others its state grows past all numbers.
+        return full, size, by_name("F32"), np.full(size, -1.0 if name == "ssm_a" else 1.0, "f4")
     kind = type_of(mixture, shape, name, size[-1], block or 0)
     return full, size, kind, lambda: _rows(size, kind, rng)
 

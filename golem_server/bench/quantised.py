@@ -62,7 +62,7 @@ def type_of(mixture: str, shape: Shape, name: str, width: int, block: int = 0) -
 
 def _wanted(mixture: str, shape: Shape, name: str, width: int, block: int) -> str:
     main = MIXTURES[mixture][1]
-    if name == "ffn_gate_inp":
+    if name in ("ffn_gate_inp", "ssm_conv1d"):
         return "F32"
     if main in _UNQUANTISED:
         return main
@@ -87,6 +87,8 @@ def _upgraded(mixture: str, main: str, shape: Shape, part: str, block: int) -> s
     """More bits where a K mixture spends them: on values, on the way down, on the output."""
     value, down = part == "attn_v", part == "ffn_down"
     count = shape.blocks
+    if part == "attn_qkv":
+        return {"Q3_K_M": "Q4_K", "Q4_K_M": "Q5_K", "Q5_K_M": "Q6_K"}.get(mixture, main)
     if value:  # they are counted by themselves
         block, count = shape.values.index(block), len(shape.values)
     eighth = count // 8

@@ -73,7 +73,40 @@ class Gemma4Shape(Shape):
         return [i for i in owned if self.sliding[i] or not self.keys_as_values]
 
 
+@dataclass(frozen=True)
+class Qwen35Shape(Shape):
+    """A gated delta net: every period-th block attends, the others keep a matrix a head.
+
+    delta_keys, delta_values: key and value heads of a delta net, of state elements each. taps: of
+    its convolution. rotated: elements of an attention head that turn, in these sections.
+    shared_width: of the expert that all columns share.
+    """
+
+    delta_keys: int = 16
+    delta_values: int = 32
+    state: int = 128
+    taps: int = 4
+    period: int = 4
+    rotated: int = 64
+    sections: tuple[int, int, int] = (11, 11, 10)
+    shared_width: int = 0
+
+    @property
+    def inner(self) -> int:
+        return self.delta_values * self.state
+
+    @property
+    def mixed(self) -> int:
+        """Channels of the convolution."""
+        return 2 * self.delta_keys * self.state + self.inner
+
+    @property
+    def values(self) -> list[int]:
+        return [i for i in range(self.blocks) if (i + 1) % self.period == 0]
+
+
 _QWEN = 151936
+_QWEN35 = 248320
 _LLAMA3 = 128256
 _GEMMA = 262144
 
@@ -111,6 +144,16 @@ def _gemma4(size: str, *numbers: int, window: int = 1024, **more) -> Gemma4Shape
     )  # fmt: skip
 
 
+def _qwen35(size: str, *numbers: int, delta_values: int, **more) -> Qwen35Shape:
+    """numbers: width, blocks, heads, key heads, feed-forward."""
+    width, blocks, heads, kv_heads, hidden = numbers
+    return Qwen35Shape(
+        "qwen35moe" if "experts" in more else "qwen35", size, width, blocks, heads, kv_heads, 256,
+        hidden, _QWEN35, tied=False, base=1e7, context=262144, pre="qwen35",
+        delta_values=delta_values, **more,
+    )  # fmt: skip
+
+
 # width, blocks, heads, key heads, head size, feed-forward
 SHAPES: dict[str, Shape] = {
     "qwen3-0.6b": Shape("qwen3", "0.6B", 1024, 28, 16, 8, 128, 3072, _QWEN),
@@ -121,6 +164,12 @@ SHAPES: dict[str, Shape] = {
     "qwen3-30b-a3b": Shape(
         "qwen3moe", "30B.A3B", 2048, 48, 32, 4, 128, 6144, _QWEN, False,
         experts=128, used=8, expert_width=768,
+    ),
+    "qwen35-9b": _qwen35("9B", 4096, 32, 16, 4, 12288, delta_values=32),
+    "qwen35-27b": _qwen35("27B", 5120, 64, 24, 4, 17408, delta_values=48),
+    "qwen35-35b-a3b": _qwen35(
+        "35B.A3B", 2048, 40, 16, 2, 512, delta_values=32,
+        experts=256, used=8, expert_width=512, shared_width=512,
     ),
     "smollm2-135m": _smollm2("135M", 576, 30, 9, 3, 64, 1536),
     "smollm2-360m": _smollm2("360M", 960, 32, 15, 5, 64, 2560),

@@ -29,7 +29,7 @@ def tiny_model(tmp_path_factory) -> Callable[..., Path]:
 def oracle() -> dict:
     """Tokens and greedy answers by model; "logits" by model; "rel_rms_vs_f32" by file."""
     found = {"logits": {}, "rel_rms_vs_f32": {}}
-    for name in ("tiny", "tiny_gemma4"):
+    for name in ("tiny", "tiny_gemma4", "tiny_qwen35"):
         part = json.loads(data(f"models/{name}.json").read_text())
         found["rel_rms_vs_f32"] |= part.pop("rel_rms_vs_f32")
         found["logits"] |= np.load(data(f"models/{name}_logits.npz"))

@@ -11,7 +11,7 @@ from tests.plugins.tiny import relative_rms
 
 EXECUTORS = ("reference", "cpu")
 F32 = ("llama", "qwen3", "qwen3-tied", "qwen3moe", "gemma3")
-F32 += ("gemma4-e2b", "gemma4-moe", "gemma4-dense")
+F32 += ("gemma4-e2b", "gemma4-moe", "gemma4-dense", "qwen35", "qwen35moe")
 QUANTISED = (
     "llama-q4_k_m",
     "llama-q8_0",
@@ -36,6 +36,12 @@ QUANTISED = (
     "gemma4-moe-q4_k_m",
     "gemma4-dense-q4_k_m",
     "gemma4-dense-q8_0",
+    "qwen35-q4_k_m",
+    "qwen35-q8_0",
+    "qwen35-q2_0",
+    "qwen35-tq1_0",
+    "qwen35-tq2_0",
+    "qwen35moe-q4_k_m",
 )
 UNMEASURED = ("qwen3-q2_0", "qwen3-tq1_0", "qwen3-tq2_0")  # the oracle has no figure for them
 

@@ -12,7 +12,7 @@ import pytest
 from tests.plugins import tiny
 
 # Windows of 16 are shorter than the prompts; gemma4-e2b's last blocks share the keys of others.
-MODELS = ("llama", "qwen3moe", "gemma3", "gemma4-e2b", "gemma4-moe")
+MODELS = ("llama", "qwen3moe", "gemma3", "gemma4-e2b", "qwen35", "gemma4-moe")
 
 
 def same(kind, found, wanted):

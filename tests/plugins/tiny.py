@@ -20,8 +20,9 @@ from golem_core.model import Decoder
 from golem_core.plugins import load_plugins
 from golem_core.reference import ReferenceExecutor
 from golem_server.bench.invented import metadata
-from golem_server.bench.shapes import Gemma4Shape, Shape
-from tests.plugins import tiny_gemma4
+from golem_server.bench.qwen35 import full_name
+from golem_server.bench.shapes import Gemma4Shape, Qwen35Shape, Shape
+from tests.plugins import tiny_gemma4, tiny_qwen35
 
 _QWEN3 = Shape("qwen3", "tiny", 256, 3, 4, 2, 128, 512, 480, tied=False, context=4096)
 SHAPES = {
@@ -35,6 +36,7 @@ SHAPES = {
         _QWEN3, architecture="gemma3", blocks=6, kv_heads=1, vocabulary=576, window=16
     ),
     **tiny_gemma4.SHAPES,
+    **tiny_qwen35.SHAPES,
 }
 _GAIN = {"llama": 16.0, "qwen3": 16.0, "qwen3-tied": 4.8, "qwen3moe": 16.0, "gemma3": 0.3}
 
@@ -52,6 +54,9 @@ def weights(name: str) -> Iterator[tuple[str, np.ndarray]]:
 
     if isinstance(shape, Gemma4Shape):
         yield from tiny_gemma4.weights(shape, matrix, rng)
+        return
+    if isinstance(shape, Qwen35Shape):
+        yield from tiny_qwen35.weights(shape, matrix, rng)
         return
     width, head, hidden = shape.width, shape.head_size, shape.feed_forward
     queries, keys = shape.heads * head, shape.kv_heads * head
@@ -90,10 +95,10 @@ def write(path: Path, name: str, type: str = "F32", keys: dict[str, Any] | None 
     kind, f32 = by_name(type), by_name("F32")
 
     def tensor(name: str, array: np.ndarray):
-        plain = array.ndim == 1 or "ffn_gate_inp" in name or name == "per_layer_model_proj"
+        plain = array.ndim == 1 or name.endswith(("ffn_gate_inp", "ssm_conv1d"))
+        plain = plain or name == "per_layer_model_proj"
         data = array.astype(np.float32) if plain else quantise(array, kind)
-        full = name if name.endswith(".scale") else f"{name}.weight"
-        return full, array.shape, f32 if plain else kind, data
+        return full_name(name), array.shape, f32 if plain else kind, data
 
     return write_gguf(path, header, (tensor(n, a) for n, a in weights(name)))
 

@@ -33,7 +33,10 @@ def test_two_workers_are_two_engines_and_refused():
     ("settings", "message"),
     [
         ({"GOLEM_PARALEL": "2"}, "there is no setting GOLEM_PARALEL; did you mean GOLEM_PARALLEL?"),
-        ({"GOLEM_MODEL": ""}, "no model: pass -model or -models, or set GOLEM_MODEL or GOLEM_MODELS"),
+        (
+            {"GOLEM_MODEL": ""},
+            "no model: pass -model or -models, or set GOLEM_MODEL or GOLEM_MODELS",
+        ),
         ({"GOLEM_ADDR": "here"}, '-addr "here" is not an address'),
     ],
 )
