@@ -1,4 +1,4 @@
-"""How a model family, or any other capability, joins golem: five hooks and who calls them.
+"""How a model family, or any other capability, joins golem: six hooks and who calls them.
 
 golem's own families come in through the same hooks as anyone's package. A plugin is a module (or
 an object) named by an entry point of the group ``golem``::
@@ -50,6 +50,11 @@ class Description:
 @hookspec
 def golem_architectures() -> dict[str, type]:
     """Return the chat architectures served, ``{general.architecture of the GGUF: model class}``."""
+
+
+@hookspec
+def golem_embedders() -> dict[str, type]:
+    """Return the embedding architectures served, ``{general.architecture: Encoder class}``."""
 
 
 @hookspec
@@ -107,6 +112,7 @@ class Plugins:
     manager: pluggy.PluginManager = field(default_factory=lambda: _new_manager())
     failures: list[Failure] = field(default_factory=list)
     _architectures: dict[str, tuple[str, type]] = field(default_factory=dict)
+    _embedders: dict[str, tuple[str, type]] = field(default_factory=dict)
 
     def add(self, name: str, load: Callable[[], Any], source: str = "") -> None:
         """Load and register one plugin; what goes wrong becomes a :class:`Failure`."""
@@ -123,15 +129,20 @@ class Plugins:
             self.failures.append(Failure(name, source, error))
 
     def _claim(self, name: str) -> None:
-        served = self._ask(name, "golem_architectures") or {}
-        for architecture in served:
-            owner = self._architectures.get(architecture)
-            if owner is not None:
-                raise ValueError(
-                    f"architecture {architecture!r} is already served by plugin {owner[0]}; "
-                    "uninstall one of the two"
-                )
-        self._architectures.update({key: (name, model) for key, model in served.items()})
+        claims = [
+            (self._architectures, self._ask(name, "golem_architectures") or {}),
+            (self._embedders, self._ask(name, "golem_embedders") or {}),
+        ]
+        for known, served in claims:
+            for architecture in served:
+                owner = known.get(architecture)
+                if owner is not None:
+                    raise ValueError(
+                        f"architecture {architecture!r} is already served by plugin {owner[0]}; "
+                        "uninstall one of the two"
+                    )
+        for known, served in claims:
+            known.update({key: (name, model) for key, model in served.items()})
 
     def _ask(self, name: str, hook: str, **arguments: Any) -> Any:
         """Call a hook of one plugin only; None when it does not implement it."""
@@ -147,6 +158,10 @@ class Plugins:
     def architectures(self) -> dict[str, type]:
         """``{general.architecture: model class}`` of all plugins."""
         return {key: model for key, (_, model) in self._architectures.items()}
+
+    def embedders(self) -> dict[str, type]:
+        """``{general.architecture: Encoder class}`` of all plugins."""
+        return {key: model for key, (_, model) in self._embedders.items()}
 
     def architecture(self, name: str) -> type:
         """The model class for an architecture.

@@ -1,5 +1,5 @@
 # distutils: sources = golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c golem_core/cpu/kernels/linear_read.c
-# distutils: depends = golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/repack.h
+# distutils: depends = golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_floats.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/repack.h
 # distutils: libraries = m
 """The linear kernels one by one, for tests and benchmarks; the executor calls them from C.
 

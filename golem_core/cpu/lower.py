@@ -129,6 +129,10 @@ class Lowering(RowLowering):
         self.add(record)
 
     def _segment(self, s: Segment) -> SegmentCode:
+        store = self.operand(s.output)
+        return SegmentCode(s.weight, s.pair, s.gate, self._finish_codes(s), store)
+
+    def _finish_codes(self, s: Segment) -> list[FinishCode]:
         finishes = []
         for f in s.finishes:
             code = FinishCode(f.op, f.attrs.get("kind"))
@@ -139,7 +143,7 @@ class Lowering(RowLowering):
             elif f.operand is not None:
                 code.operand = self.second(f.operand, s.output, 1)
             finishes.append(code)
-        return SegmentCode(s.weight, s.pair, s.gate, finishes, self.operand(s.output))
+        return finishes
 
     def _cut(self, record: Record) -> None:
         """Sizes the chunks of a product: at least four a worker, none larger than a cache.
@@ -172,7 +176,8 @@ class Lowering(RowLowering):
         store = Operand(self.buffer(y), 0, w.out)
         ints = (k, w.shape[0], int(own), most, gathered)
         record = Record("experts", node.site, rows, 1, w.width, ins, ints=ints, whole=True)
-        record.segments = [SegmentCode(w, segment.pair, segment.gate, [], store)]
+        finishes = self._finish_codes(segment)
+        record.segments = [SegmentCode(w, segment.pair, segment.gate, finishes, store)]
         record.scratch = -(-(w.shape[0] + 1 + most * k) * 4 // 64) * 64 + 64 + gathered
         self._cut(record)
         self.add(record)

@@ -144,6 +144,18 @@ class Builder(ViewOps, RowOps, ProductOps, AttentionOps, RecurrentOps, Elementwi
         """(m,) i32: the columns to score, ascending."""
         return self.input("outputs", (self.axis("m", self._axes.get("m", 64)),), "i32")
 
+    # ---- the inputs of an encoder
+
+    @property
+    def offsets(self) -> Value:
+        """(s + 1,) i32: text i of the pass is its columns offsets[i] … offsets[i + 1] - 1."""
+        return self.input("offsets", (self.axis("s", self._axes.get("s", 64)) + 1,), "i32")
+
+    @property
+    def picked(self) -> Value:
+        """(s,) i32: of every text the column that stands for it."""
+        return self.input("picked", (self.axis("s", self._axes.get("s", 64)),), "i32")
+
     # ---- machinery of the ops
 
     def site(self, op: str) -> str:

@@ -318,7 +318,7 @@ def _join_finishes(nodes: list[Node], pinned: set[int]) -> list[Node]:
     for node in nodes:
         for value in node.inputs:
             product = makers.get(value.root.id) if isinstance(value, Value) else None
-            if product is None or product.op != "linear" or value.is_view or value.id in pinned:
+            if product is None or product.op not in PRODUCTS or value.is_view or value.id in pinned:
                 continue
             if len(readers[value.id]) != 1:
                 continue
@@ -326,6 +326,8 @@ def _join_finishes(nodes: list[Node], pinned: set[int]) -> list[Node]:
             finishes = _finishes(node, value)
             if finishes is None or len(segment.finishes) + len(finishes) > FINISHES:
                 continue
+            if product.op != "linear" and any(f.operand is not None for f in finishes):
+                continue  # experts store their columns in another order than operands lie
             joined = _linear(
                 product,
                 (

@@ -80,6 +80,7 @@ class Decoder:
         self.rope_base = asked.pop("base", None) or hyper.number("rope.freq_base", 10000.0, low=2.0)
         self.scaling = RopeScaling.of(hyper, self.context_length).override(**asked)
         self.tensors = Tensors(file.tensors)
+        self.packed = False  # write attention over whole texts of one pass instead of over rings
         self.read()
 
     def _head_size(self, key: str) -> int:
@@ -182,7 +183,10 @@ class Decoder:
         """Attention of block i over its ring, and the output product: (n, width)."""
         window = self.window(i)
         back = None if window is None else window - 1
-        o = p.attend(q, k, v, self.ring(p, i), scale=self.scale, back=back)
+        if self.packed:
+            o = p.attend(q, k, v, scale=self.scale, back=back, offsets=p.offsets)
+        else:
+            o = p.attend(q, k, v, self.ring(p, i), scale=self.scale, back=back)
         return self.linear(p, b, "attn_output", p.flat(o), self.width)
 
     def feed_forward(self, p: Builder, b: Tensors, x: Value, i: int, act: str = "silu") -> Value:
@@ -241,3 +245,23 @@ class Decoder:
         p.axis("m", scored)
         p.output("logits", self.write(p, self.tensors))
         return p.build(self.quantum)
+
+    def embedding_program(self, columns: int, texts: int) -> Program:
+        """The program that makes vectors: passes of several whole texts, without a cache.
+
+        Inputs: tokens, positions (n,), offsets (s + 1,), outputs (m,): the columns whose rows are
+        wanted. Output "hidden" (m, width). Raises ModelError where a block keeps a state.
+        """
+        p = Builder(self.architecture)
+        p.axis("n", columns)
+        p.axis("m", columns)
+        p.axis("s", texts)
+        self.packed = True
+        try:
+            p.output("logits", self.write(p, self.tensors))
+        finally:
+            self.packed = False
+        program = p.build(self.quantum)
+        if program.states:
+            raise ModelError(f"{self.architecture} keeps a state of each conversation")
+        return program

@@ -39,7 +39,13 @@ FILE_TYPES = {
     41: "Q2_0",
 }
 
-ENCODERS = {"t5": "encoder-decoder", "t5encoder": "encoder", "bert": "encoder"}
+ENCODERS = {
+    "t5": "encoder-decoder",
+    "t5encoder": "encoder-decoder",
+    "bert": "encoder",
+    "nomic-bert": "encoder",
+    "nomic-bert-moe": "encoder",
+}
 
 
 def name_of(path: Path) -> str:
@@ -64,8 +70,11 @@ def sampling(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {key.removeprefix(start): metadata[key] for key in metadata if key.startswith(start)}
 
 
-def refuse_other_kinds(file: GGUF) -> None:
-    """Refuses by name what is a GGUF file but no chat model. Raises ModelError."""
+def refuse_other_kinds(file: GGUF, *, encoders: bool = False) -> None:
+    """Refuses by name what is a GGUF file but no chat model, nor an encoder where one is wanted.
+
+    Raises ModelError.
+    """
     kind = file.metadata.get("general.type")
     if kind == "adapter" or "adapter.type" in file.metadata:
         raise ModelError(
@@ -80,10 +89,9 @@ def refuse_other_kinds(file: GGUF) -> None:
             f"{file.path}: this is a projector for pictures or sound, no chat model; give -model "
             "the language model it belongs to"
         )
-    if architecture in ENCODERS:
-        raise ModelError(
-            f"{file.path}: {architecture} is an {ENCODERS[architecture]} model; "
-            "golem serves decoder-only models"
-        )
+    kind = ENCODERS.get(architecture)
+    if kind is not None and not (encoders and kind == "encoder"):
+        hint = "give it to -embed" if kind == "encoder" else "golem does not serve them"
+        raise ModelError(f"{file.path}: {architecture} is an {kind} model, no chat model; {hint}")
     if not file.tensors:
         raise ModelError(f"{file.path}: this file holds a vocabulary and no weights")

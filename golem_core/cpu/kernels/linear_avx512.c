@@ -197,6 +197,7 @@ INLINE void dot_float(const enum type type, const int bytes, const uint8_t *grou
     break
 GOLEM_FLOAT_TYPES(DOT_FLOAT)
 
+#include "linear_avx512_floats.h"
 #include "linear_avx512_pairs.h"
 
 INLINE __m256i upper(__m512i x) { return _mm512_extracti64x4_epi64(x, 1); }

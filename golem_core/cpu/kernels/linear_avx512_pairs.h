@@ -133,14 +133,4 @@ INLINE void dot_pair(const enum type type, const int bits, const int parts, cons
     }
 GOLEM_CODE_TYPES(PAIR)
 
-/* Float types gain nothing worth a kernel. */
-#define PAIR_FLOAT(NAME, ID, WEIGHTS, BYTES)                                                      \
-    static void pair_##NAME(const uint8_t *first, const uint8_t *second, int in,                  \
-                            const golem_act *a, int c0, int nc, float *out_first,                 \
-                            float *out_second) {                                                  \
-        dot_##NAME(first, in, a, c0, nc, out_first);                                              \
-        dot_##NAME(second, in, a, c0, nc, out_second);                                            \
-    }
-GOLEM_FLOAT_TYPES(PAIR_FLOAT)
-
 #endif
