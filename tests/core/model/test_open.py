@@ -90,7 +90,8 @@ def test_settings_that_make_no_sense_are_refused(llama, settings, text):
 
 def test_an_architecture_nobody_serves_is_named_with_those_installed(llama, tmp_path):
     text = refusal(tiny.rewrite(llama, tmp_path / "m.gguf", {"general.architecture": "mamba"}))
-    assert '"mamba"' in text and "gemma3, llama, qwen3, qwen3moe" in text
+    names = text.split("installed: ")[1].split(", ")
+    assert '"mamba"' in text and {"gemma3", "llama", "qwen3", "qwen3moe"} <= set(names)
 
 
 @pytest.mark.parametrize(
