@@ -22,6 +22,7 @@ from golem_server.tools import Offer, read_offer
 
 OWN_ARGUMENTS = ("self", "messages", "tools", "add_generation_prompt")
 REASONING_FORMATS = ("none", "auto", "deepseek")
+NO_EFFORTS: Mapping[str, str] = {}
 THINKING = {"off": False, "on": True, "auto": None}  # what -reasoning makes of silence
 
 
@@ -69,7 +70,7 @@ def prepare(model: Any, request: ChatRequest, reasoning: str = "off") -> Turn:
     """
     messages = read_messages(request.messages)
     offer = read_offer(request, model.call, model.architecture)
-    arguments = template_arguments(request, reasoning)
+    arguments = template_arguments(request, reasoning, model.efforts)
     last = _beginning(messages, request)
     text = model.template.render(
         messages,
@@ -103,11 +104,14 @@ def prepare(model: Any, request: ChatRequest, reasoning: str = "off") -> Turn:
     )
 
 
-def template_arguments(request: ChatRequest, reasoning: str = "off") -> dict[str, Any]:
+def template_arguments(
+    request: ChatRequest, reasoning: str = "off", efforts: Mapping[str, str] = NO_EFFORTS
+) -> dict[str, Any]:
     """What the request hands to the template.
 
     The model thinks when ``enable_thinking`` says so, else when ``reasoning_effort`` asks for
-    some, else as the server was told.
+    some, else as the server was told. efforts: words of ``reasoning_effort`` that the model's
+    template has others for.
 
     Raises:
         Refusal: for a wrong type or an argument that is not the client's to give.
@@ -132,7 +136,7 @@ def template_arguments(request: ChatRequest, reasoning: str = "off") -> dict[str
     if thinks is not None:
         arguments.setdefault("enable_thinking", thinks)
     if effort is not None and effort != "none":
-        arguments.setdefault("reasoning_effort", effort)
+        arguments.setdefault("reasoning_effort", efforts.get(effort, effort))
     given = arguments.get("enable_thinking")
     if "enable_thinking" in arguments and not isinstance(given, bool):
         raise Refusal(

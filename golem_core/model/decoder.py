@@ -41,6 +41,7 @@ class Decoder:
     template: ClassVar[str] = ""  # Jinja source for files that carry no chat template
     reasoning: ClassVar[tuple[str, str] | None] = None  # texts that open and close a thought
     call: ClassVar[CallFormat | None] = None  # how it writes tool calls
+    efforts: ClassVar[Mapping[str, str]] = {}  # words for efforts that its template has others for
     quantum: ClassVar[int] = 1  # a prompt that takes several passes is cut at multiples of it
     towers: ClassVar[Mapping[str, type[Tower]]] = {}  # by the projector type of a projector's file
     marks: ClassVar[Mapping[str, Marks]] = {}  # the texts around the rows of "image" and "audio"

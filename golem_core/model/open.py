@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -99,6 +99,11 @@ class Model:
     @property
     def reasoning(self) -> tuple[str, str] | None:
         return self.decoder.reasoning
+
+    @property
+    def efforts(self) -> Mapping[str, str]:
+        """Efforts to think with that the template knows by another word."""
+        return self.decoder.efforts
 
     @property
     def call(self) -> CallFormat | None:

@@ -3,7 +3,7 @@
 from golem_core.graph.builder import Builder
 from golem_core.graph.values import Value
 from golem_core.model import Decoder, Tensors
-from golem_plugins.qwen3.calls import QwenCalls
+from golem_core.text.tagged_calls import QwenCalls
 from golem_plugins.qwen3.template import TEMPLATE
 
 

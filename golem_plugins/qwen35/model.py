@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
@@ -18,11 +19,16 @@ from golem_core.graph.ops import Rope
 from golem_core.graph.values import Value
 from golem_core.graph.weights import Weight
 from golem_core.model import Decoder, Tensors
+from golem_core.text.tagged_calls import TaggedCalls
+from golem_plugins.qwen35.template import QWEN35, QWEN38
 
 
 class Qwen35(Decoder):
     """GGUF's ``qwen35`` and ``qwen35moe``. Norm weights are used as stored."""
 
+    reasoning = ("<think>", "</think>")
+    call = TaggedCalls()
+    efforts = MappingProxyType({"minimal": "low", "high": "xhigh"})
     value_heads = "tiled"  # how the converter ordered them: value head h reads key head h mod NK
 
     def read(self) -> None:
@@ -37,6 +43,9 @@ class Qwen35(Decoder):
         if hyper.integer("ssm.inner_size", self.inner) != self.inner:
             raise hyper.fail("ssm.inner_size", f"the {self.inner} of its heads")
         self.attention_scale = hyper.number("attention.scale", 0.0, low=0.0)
+
+    def fallback_template(self) -> str:
+        return QWEN38 if self.architecture == "qwen3.8" else QWEN35
 
     @property
     def scale(self) -> float:

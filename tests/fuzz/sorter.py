@@ -11,14 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from golem_core.text.sorter import CallError, Kind, Piece, Sorter
-from golem_plugins.qwen3.calls import QwenCalls
+from golem_core.text.tagged_calls import QwenCalls, TaggedCalls
 from tests.fuzz.harness import Case
-
-
-class Tagged(QwenCalls):
-    """A notation whose calls end thoughts."""
-
-    ends_thought = True
 
 
 class Dropping(QwenCalls):
@@ -28,7 +22,7 @@ class Dropping(QwenCalls):
 
 
 OPEN, CLOSE = MARKS = ("<think>", "</think>")
-NOTATIONS = (None, QwenCalls(), QwenCalls(), Tagged(), Dropping())
+NOTATIONS = (None, QwenCalls(), QwenCalls(), TaggedCalls(), Dropping())
 TOOLS = {
     "f": {"type": "object", "properties": {"s": {"type": "string"}, "n": {"type": "integer"}}},
     "g": {"type": "object", "properties": {}},

@@ -10,13 +10,13 @@ import os
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 
 from golem_core.state.states import States
+from golem_core.text.tagged_calls import QwenCalls
 from golem_core.text.template import TemplateError
-from golem_plugins.qwen3.calls import QwenCalls
 from golem_server import sse, wsgi
 from golem_server.app import Application
 from golem_server.serve import Server
@@ -201,6 +201,7 @@ class FakeModel:
     architecture = "fake"
     reasoning = ("<think>", "</think>")
     call = QwenCalls()
+    efforts = MappingProxyType({"minimal": "low"})
     blocks = 2
     context_length = TRAINED
     n_vocab = N_VOCAB

@@ -73,6 +73,7 @@ def test_thoughts_stay_in_the_content_where_nobody_sorts_them(roomy):
         ({"chat_template_kwargs": {"enable_thinking": False}}, "<user>"),
         ({"reasoning_effort": "none"}, "<user>"),
         ({"reasoning_effort": "low"}, "<thinks>low\n"),
+        ({"reasoning_effort": "minimal"}, "<thinks>low\n"),
         ({"reasoning_effort": "high"}, "<thinks>high\n"),
         ({"reasoning_effort": "none", "chat_template_kwargs": THINKS}, "<thinks>\n"),
         (

@@ -14,18 +14,12 @@ import pytest
 from golem_core.sample.grammar import Grammar, Matcher, Vocabulary
 from golem_core.sample.grammar.schema import expression_of
 from golem_core.text.sorter import CallError, Kind, Sorter
-from golem_plugins.qwen3.calls import QwenCalls
+from golem_core.text.tagged_calls import QwenCalls, TaggedCalls
 from tests import paths
 
 VECTORS = json.loads(gzip.decompress(paths.data("text/qwen_parse.json.gz").read_bytes()))
 TOOLS = {t["function"]["name"]: t["function"]["parameters"] for t in VECTORS["tools"]}
 MARKS = ("<think>", "</think>")
-
-
-class TaggedCalls(QwenCalls):
-    """The notation of the later models: a call may end a thought."""
-
-    ends_thought = True
 
 
 KINDS = {

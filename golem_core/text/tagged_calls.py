@@ -31,7 +31,7 @@ _PYTHON = {"True": "true", "False": "false", "None": "null"}  # as the templates
 
 
 class QwenCalls(CallFormat):
-    """Qwen3: JSON; a call in a thought is part of the thought."""
+    """Qwen3's; a call in a thought is part of the thought. A forced call is written as JSON."""
 
     open = "<tool_call>"
     close = "</tool_call>"
@@ -43,6 +43,12 @@ class QwenCalls(CallFormat):
 
     def body(self, name: str, arguments: Expression) -> Expression:
         return seq(f'\n{{"name": {quoted(name)}, "arguments": ', arguments, "}\n")
+
+
+class TaggedCalls(QwenCalls):
+    """Those of its successors: a call may end a thought."""
+
+    ends_thought = True
 
 
 def _json(text: str, tools: Tools) -> Call | None:
