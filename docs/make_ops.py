@@ -20,6 +20,7 @@ GROUPS = (
     ops.ProductOps,
     ops.AttentionOps,
     ops.RecurrentOps,
+    ops.PictureOps,
     ops.ElementwiseOps,
 )
 STATES = (declare.Ring, declare.Matrix, declare.Window)

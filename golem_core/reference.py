@@ -16,6 +16,7 @@ from golem_core.graph.binding import DTYPES, Binding, bind
 from golem_core.graph.program import Program
 from golem_core.graph.values import Const, Value, extent_at
 from golem_core.graph.weights import Weight
+from golem_core.reference_pictures import conv2d
 from golem_core.reference_recurrent import conv1d, delta_rule
 from golem_core.state import States
 
@@ -359,6 +360,7 @@ _OPS = {
     "attend": _attend,
     "conv1d": conv1d,
     "delta_rule": delta_rule,
+    "conv2d": conv2d,
     "unary": _unary,
     "gate": _gate,
     "add": _add,

@@ -67,6 +67,9 @@ cdef extern from "record.h" nogil:
         GOLEM_CONV1D
         GOLEM_WINDOW
         GOLEM_DELTA_RULE
+        GOLEM_PACK
+        GOLEM_GEMM
+        GOLEM_CONV2D
     enum:
         GOLEM_SILU
         GOLEM_SIGMOID
@@ -143,6 +146,8 @@ cdef extern from "record.h" nogil:
         const char *name
         int64_t (*attend_scratch)(int, int, int, int)
         int64_t (*attend_part_bytes)(int, int)
+        int panel
+        int (*gemm_pairs)()
 
     ctypedef struct golem_pass:
         char **base

@@ -273,7 +273,7 @@ def lay_out(
     for b in buffers:
         if b.local is not None or (id(b) not in last and not b.pinned):
             continue
-        size = max(b.row_bytes * extent_at(b.rows, maxima), b.replica * threads, 1)
+        size = max(b.row_bytes * extent_at(b.rows, maxima) + b.spare, b.replica * threads, 1)
         size = -(-size // ALIGN) * ALIGN
         end = arrangement.phases if b.pinned else last[id(b)]
         sized.append((size, first.get(id(b), 0), end, id(b)))

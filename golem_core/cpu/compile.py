@@ -61,6 +61,7 @@ class CompiledPlan:
             group_bytes=lambda w: weights[w].group_bytes,
             attend_scratch=lambda *shape: _executor.attend_scratch(isa, *shape),
             attend_part_bytes=lambda *shape: _executor.attend_part_bytes(isa, *shape),
+            panel=_executor.panel(isa),
             states=states,
         )
         self.arrangement = arrange(lowering.records, chains=fuse)
@@ -119,7 +120,7 @@ class CompiledPlan:
                     code.set_base(number, buffer.slot, base + arena.places[id(buffer)])
         read: dict[Extent, int] = {}
         for r in records:
-            if r.kind == "linear":
+            if r.kind in ("linear", "gemm", "conv2d"):
                 read[r.rows] = read.get(r.rows, 0) + sum(self._weights[w].bytes for w in r.weights)
         for extent, size in read.items():
             code.count_weights(self._extents[extent], size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from golem_core.cpu._executor import Q8_BYTES, SPLIT
+from golem_core.cpu.lower_dense import conv2d, gemm, is_dense
 from golem_core.cpu.lower_recurrent import conv1d, delta_rule
 from golem_core.cpu.lower_rows import RowLowering
 from golem_core.cpu.records import Buffer, FinishCode, Operand, Record, SegmentCode
@@ -26,7 +27,8 @@ class Lowering(RowLowering):
 
     threads: workers to share out to. maxima: the most each symbol is bound to. fuse: quantise in
     the stores of what makes the activations. group_bytes: of a repacked weight. attend_scratch,
-    attend_part_bytes: what the kernels of the instruction set ask for.
+    attend_part_bytes: what the kernels of the instruction set ask for. panel: columns of a panel
+    of gemm, and whether it multiplies BF16 by itself.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Lowering(RowLowering):
         group_bytes: Callable[[Weight], int],
         attend_scratch: Callable[[int, int, int, int], int],
         attend_part_bytes: Callable[[int, int], int],
+        panel: tuple[int, bool],
     ):
         super().__init__({v.root.id for v in plan.outputs.values()})
         self.program = program
@@ -51,6 +54,8 @@ class Lowering(RowLowering):
         self.group_bytes = group_bytes
         self.attend_scratch = attend_scratch
         self.attend_part_bytes = attend_part_bytes
+        self.panel = panel
+        self.packed: dict[tuple, Buffer] = {}
         self._codes: dict[tuple, Buffer] = {}
         for node in plan.nodes:
             _OPS[node.op](self, node)
@@ -118,17 +123,26 @@ class Lowering(RowLowering):
     # ---- products
 
     def linear(self, node: Node):
-        x = node.inputs[0]
+        x, segments = node.inputs[0], list(node.attrs["segments"])
+        if not self.program.states:
+            dense = [s for s in segments if is_dense(s, FLOAT_TYPES)]
+            if dense:
+                gemm(self, node, dense)
+            segments = [s for s in segments if s not in dense]
+            if not segments:
+                return
         planes = 2 if node.attrs["precise"] else 1
-        ins = self._activations(x, node.weights, planes)
-        segments = [self._segment(s) for s in node.attrs["segments"]]
+        weights = tuple(w for s in segments for w in (s.weight, s.pair) if w is not None)
+        ins = self._activations(x, weights, planes)
+        segments = [self.segment(s) for s in segments]
         rows = node.outputs[0].rows
         record = Record("linear", node.site, rows, 1, x.width, ins, ints=(planes,), whole=True)
         record.segments = segments
         self._cut(record)
         self.add(record)
 
-    def _segment(self, s: Segment) -> SegmentCode:
+    def segment(self, s: Segment) -> SegmentCode:
+        """A product, what follows it and where its results go."""
         store = self.operand(s.output)
         return SegmentCode(s.weight, s.pair, s.gate, self._finish_codes(s), store)
 
@@ -253,6 +267,7 @@ _OPS: dict[str, Callable[[Lowering, Node], None]] = {
     "attend": Lowering.attend,
     "conv1d": conv1d,
     "delta_rule": delta_rule,
+    "conv2d": conv2d,
     "unary": Lowering.elementwise,
     "gate": Lowering.elementwise,
     "add": Lowering.elementwise,

@@ -23,7 +23,7 @@ enum {
     GOLEM_GATE, GOLEM_ADD, GOLEM_MUL, GOLEM_FMA, GOLEM_CLAMP, GOLEM_SOFTCAP, GOLEM_SOFTMAX,
     GOLEM_TOP_K, GOLEM_REDUCE, GOLEM_POOL,
     GOLEM_LINEAR, GOLEM_EXPERTS, GOLEM_ATTEND, GOLEM_CONV1D, GOLEM_WINDOW,
-    GOLEM_DELTA_RULE, GOLEM_KINDS
+    GOLEM_DELTA_RULE, GOLEM_PACK, GOLEM_GEMM, GOLEM_CONV2D, GOLEM_KINDS
 };
 
 enum {
@@ -166,6 +166,8 @@ typedef struct golem_isa {
     golem_run_fn run[GOLEM_KINDS];
     int64_t (*attend_scratch)(int d, int dv, int share, int rels);   /* bytes a worker needs */
     int64_t (*attend_part_bytes)(int dv, int share);                 /* bytes of a chunk's result */
+    int panel;                 /* columns of a panel, as in gemm.h */
+    int (*gemm_pairs)(void);   /* whether BF16 weights meet BF16 columns there */
 } golem_isa;
 
 extern const golem_isa golem_isa_portable;

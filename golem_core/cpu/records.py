@@ -22,6 +22,7 @@ class Buffer:
     rows: Extent
     row_bytes: int
     pinned: bool = False
+    spare: int = 0  # bytes behind the rows that kernels may touch
     local: int | None = None  # byte offset in a worker's scratch, for values of one chain
     replica: int = 0  # bytes from one worker's copy to the next's, where workers make their own
     slot: int = -1

@@ -115,7 +115,7 @@ class WeightStore:
 def multiplied(program: Program) -> Iterable[Weight]:
     """The weights that products of the program read; tables that only give rows stay mapped."""
     for node in program.nodes:
-        if node.op in ("linear", "linear_by_expert"):
+        if node.op in ("linear", "linear_by_expert", "conv2d"):
             yield from node.weights
 
 

@@ -16,6 +16,7 @@ from golem_core.graph.ops import (
     OPS,
     AttentionOps,
     ElementwiseOps,
+    PictureOps,
     ProductOps,
     RecurrentOps,
     RowOps,
@@ -27,7 +28,7 @@ from golem_core.graph.weights import Weight
 from golem_core.state.declare import Ring
 
 
-class Builder(ViewOps, RowOps, ProductOps, AttentionOps, RecurrentOps, ElementwiseOps):
+class Builder(ViewOps, RowOps, ProductOps, AttentionOps, RecurrentOps, PictureOps, ElementwiseOps):
     """Writes one program. The ops are its methods; see golem_core.graph.ops for each."""
 
     def __init__(self, name: str):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from golem_core.formats.blocks import BlockType, dequantise
+from golem_core.formats.blocks import BlockType, by_name, dequantise
 
 
 class WeightError(ValueError):
@@ -26,7 +26,8 @@ class Weight:
     """A matrix ``(out, in)`` or a stack of them ``(experts, out, in)`` in the file's own blocks.
 
     data: u8, shape[:-1] + (bytes of a row,), a view of the map. bias: f32 (out,) or None.
-    scale: f32 scalar, or (out,), that multiplies the product; None for 1.
+    scale: f32 scalar, or (out,), that multiplies the product; None for 1. clip: the least and the
+    most that is multiplied, and that comes out before the bias; None for no bounds.
     """
 
     name: str
@@ -35,6 +36,13 @@ class Weight:
     data: np.ndarray = field(repr=False)
     bias: np.ndarray | None = field(default=None, repr=False)
     scale: np.ndarray | None = field(default=None, repr=False)
+    clip: tuple[float, float, float, float] | None = None
+
+    @classmethod
+    def of(cls, name: str, array: np.ndarray, bias: np.ndarray | None = None) -> Weight:
+        """An array of f32 as a weight of its own shape, which must have two or three axes."""
+        array = np.ascontiguousarray(array, np.float32)
+        return cls(name, array.shape, by_name("F32"), array.view(np.uint8), bias)
 
     @property
     def out(self) -> int:
@@ -83,6 +91,14 @@ class Weight:
             data=np.ascontiguousarray(self.data[..., index, :]),
             bias=chosen(self.bias),
             scale=self.scale if self.scale is None or self.scale.ndim == 0 else chosen(self.scale),
+        )
+
+    def expert(self, index: int) -> Weight:
+        """One matrix of a stack."""
+        if len(self.shape) != 3 or not 0 <= index < self.shape[0]:
+            raise WeightError(f"{self.name}: matrix {index} of {self.shape}")
+        return replace(
+            self, name=f"{self.name}[{index}]", shape=self.shape[1:], data=self.data[index]
         )
 
     def numpy(self) -> np.ndarray:
@@ -151,7 +167,22 @@ class Weights:
             )
         if scale is not None:
             scale = scale.reshape(()) if scale.size == 1 else scale.reshape(-1)
-        return Weight(tensor.name, tensor.shape, tensor.type, tensor.data, bias, scale)
+        clip = self._clip(name)
+        return Weight(tensor.name, tensor.shape, tensor.type, tensor.data, bias, scale, clip)
+
+    def _clip(self, name: str) -> tuple[float, float, float, float] | None:
+        """The bounds of a clipped matrix, infinite where the file has none."""
+        ends = ("input_min", "input_max", "output_min", "output_max")
+        found = [self.get(f"{name}.{end}") for end in ends]
+        if all(one is None for one in found):
+            return None
+        if any(one is not None and one.size != 1 for one in found):
+            raise WeightError(f"{self._prefix}{name}: its bounds must be single numbers")
+        none = (-np.inf, np.inf, -np.inf, np.inf)
+        values = (
+            n if one is None else float(one.reshape(())) for one, n in zip(found, none, strict=True)
+        )
+        return tuple(values)
 
     def unused(self) -> list[str]:
         """Names of the file's tensors that nobody has asked for so far."""

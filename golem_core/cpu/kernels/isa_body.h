@@ -3,9 +3,11 @@
 #include "attend_run.h"
 #include "choose.h"
 #include "conv1d.h"
+#include "conv2d.h"
 #include "delta.h"
 #include "elementwise.h"
 #include "experts.h"
+#include "gemm.h"
 #include "norms.h"
 #include "products.h"
 #include "rope.h"
@@ -23,12 +25,16 @@ const golem_isa GOLEM_ISA = {
         [GOLEM_ADD] = rows_add, [GOLEM_MUL] = rows_mul, [GOLEM_FMA] = rows_fma,
         [GOLEM_CLAMP] = rows_clamp, [GOLEM_SOFTCAP] = rows_softcap, [GOLEM_SOFTMAX] = rows_softmax,
         [GOLEM_TOP_K] = rows_top_k, [GOLEM_REDUCE] = rows_reduce, [GOLEM_POOL] = rows_pool,
+        [GOLEM_PACK] = rows_pack,
     },
     .run = {
         [GOLEM_LINEAR] = run_linear, [GOLEM_EXPERTS] = run_experts, [GOLEM_ATTEND] = run_attend,
         [GOLEM_CONV1D] = run_conv1d, [GOLEM_WINDOW] = run_window,
         [GOLEM_DELTA_RULE] = run_delta_rule,
+        [GOLEM_GEMM] = run_gemm, [GOLEM_CONV2D] = run_conv2d,
     },
     .attend_scratch = attend_scratch,
     .attend_part_bytes = attend_part_bytes,
+    .panel = PANEL,
+    .gemm_pairs = gemm_pairs,
 };

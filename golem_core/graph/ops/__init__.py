@@ -9,6 +9,7 @@ them; the executors are tested against golem_core.reference op by op.
 from golem_core.graph.ops.attention import AttentionOps, Rope
 from golem_core.graph.ops.catalogue import OPS, Op
 from golem_core.graph.ops.elementwise import UNARY, ElementwiseOps
+from golem_core.graph.ops.pictures import PictureOps
 from golem_core.graph.ops.products import ProductOps, RowOps
 from golem_core.graph.ops.recurrent import RecurrentOps
 from golem_core.graph.ops.views import ViewOps
@@ -19,6 +20,7 @@ __all__ = [
     "AttentionOps",
     "ElementwiseOps",
     "Op",
+    "PictureOps",
     "ProductOps",
     "RecurrentOps",
     "Rope",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,7 +68,8 @@ class ProductOps:
     def linear(self: Builder, x: Value, w: Weight) -> Value:
         """y[c, o] = scale[o] · Σ_i W[o, i] · x[c, i] + bias[o]; x (n, in) -> (n, out).
 
-        scale and bias are the weight's own. Every family.
+        scale and bias are the weight's own. Every family. A weight with a clip stands for
+        clamp(W · clamp(x, clip[0], clip[1]), clip[2], clip[3]) + bias: gemma4's towers.
         """
         if len(w.shape) != 2 or len(x.shape) != 2 or x.shape[1] != w.width:
             raise self.fail(
@@ -75,7 +77,19 @@ class ProductOps:
                 f"input {x!r}, weight {w.name} is (out {w.out}, in {w.width}): the weight's in "
                 "must equal the input's last axis",
             )
+        if w.clip is not None:
+            return self._clipped(x, w)
         return self.emit("linear", (x,), [((x.rows, w.out), "f32")], weights=(w,))[0]
+
+    def _clipped(self: Builder, x: Value, w: Weight) -> Value:
+        """The product between its bounds, as ops of its own."""
+
+        def bounded(value: Value, low: float, high: float) -> Value:
+            return value if (low, high) == (-np.inf, np.inf) else self.clamp(value, low, high)
+
+        y = self.linear(bounded(x, *w.clip[:2]), replace(w, clip=None, bias=None))
+        y = bounded(y, *w.clip[2:])
+        return y if w.bias is None else self.add(y, w.bias)
 
     @op(rowwise=True)
     def linear_by_expert(self: Builder, x: Value, w: Weight, experts: Value) -> Value:
@@ -89,6 +103,7 @@ class ProductOps:
             or len(experts.shape) != 2
             or x.shape[-1] != w.width
             or (len(x.shape) == 3 and x.shape[1] != experts.shape[1])
+            or w.clip is not None
         ):
             raise self.fail(
                 "linear_by_expert", f"input {x!r}, experts {experts!r}, {w.name} {show(w.shape)}"
