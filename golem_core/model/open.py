@@ -97,6 +97,11 @@ class Model:
         return self.tokenizer.suppress
 
     @property
+    def scored(self) -> int:
+        """Columns of a pass that may be scored."""
+        return self.program.axes["m"]
+
+    @property
     def reasoning(self) -> tuple[str, str] | None:
         return self.decoder.reasoning
 

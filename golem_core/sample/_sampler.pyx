@@ -307,37 +307,41 @@ cdef class Workspace:
     def __dealloc__(self):
         workspace_free(&self.w)
 
-    def pick_many(self, list samplers, const float[:, ::1] logits):
+    def pick_many(self, list samplers, const float[:, ::1] logits, list rows=None):
         """Draws with samplers[i] from logits[i] and accepts; returns the tokens as ints.
 
-        logits: (m, V) f32, m = len(samplers); left as they are. Raises NonFiniteLogits. A row
-        whose matcher lets nothing follow gives a negative number instead of a token, for
-        ``refusal``.
+        logits: (m, V) f32, m = len(samplers); left as they are. rows: the row of each sampler
+        instead, of any number. Raises NonFiniteLogits. A row whose matcher lets nothing follow
+        gives a negative number instead of a token, for ``refusal``.
         """
-        cdef int m = len(samplers), row
+        cdef int m = len(samplers), row, count = logits.shape[0]
         cdef Sampler sampler
-        if logits.shape[0] != m or (m and logits.shape[1] != self.n_vocab):
+        if (count if rows is None else len(rows)) != m or (m and logits.shape[1] != self.n_vocab):
             raise ValueError(
                 f"logits of shape ({logits.shape[0]}, {logits.shape[1]}) for {m} samplers "
                 f"over {self.n_vocab} tokens"
             )
-        cdef Chain **chains = <Chain **>malloc((m + 1) * (sizeof(Chain *) + sizeof(int)))
+        cdef Chain **chains = <Chain **>malloc((m + 1) * (sizeof(Chain *) + 2 * sizeof(int)))
         if chains == NULL:
             raise MemoryError
         cdef int *drawn = <int *>(chains + m)
+        cdef int *at = drawn + m
         try:
             for row in range(m):
                 sampler = <Sampler?>samplers[row]
                 if sampler.chain.vocab != self.n_vocab:
                     raise ValueError(f"a sampler over {sampler.chain.vocab} tokens")
                 chains[row] = &sampler.chain
+                at[row] = row if rows is None else rows[row]
+                if not 0 <= at[row] < count:
+                    raise ValueError(f"row {at[row]} of {count} rows of logits")
             with nogil:
                 for row in range(m):
-                    drawn[row] = chain_pick(chains[row], &self.w, &logits[row, 0])
+                    drawn[row] = chain_pick(chains[row], &self.w, &logits[at[row], 0])
             for row in range(m):
                 if drawn[row] == PICK_NOT_FINITE:
                     raise NonFiniteLogits(
-                        f"row {row} of the logits holds NaN or infinity: the model's arithmetic "
+                        f"row {at[row]} of the logits holds NaN or infinity: the model's arithmetic "
                         "broke down, or its file is damaged"
                     )
                 if drawn[row] == PICK_NO_MEMORY:

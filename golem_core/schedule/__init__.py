@@ -32,7 +32,7 @@ Several answers to one prompt are several jobs with seeds seed+1, ….
 
 from golem_core.sample import Probs
 from golem_core.schedule.energy import Energy
-from golem_core.schedule.engine import Engine, Stats
+from golem_core.schedule.engine import Engine
 from golem_core.schedule.errors import (
     ContextExceeded,
     DeadEnd,
@@ -48,6 +48,7 @@ from golem_core.schedule.errors import (
 from golem_core.schedule.records import Record, Records
 from golem_core.schedule.request import Job, Progress, Request, Result, State, Step, timings
 from golem_core.schedule.slots import SlotState
+from golem_core.schedule.stats import Stats
 from golem_core.schedule.thought import Thinking
 
 __all__ = [

@@ -14,7 +14,7 @@ from golem_core.sample import Probs, Sampler
 from golem_core.schedule.energy import Energy
 from golem_core.schedule.lines import Lines
 from golem_core.schedule.request import Job, Progress, Result, State, Step
-from golem_core.schedule.slots import Slot
+from golem_core.schedule.slots import Kept, Slot
 from golem_core.schedule.stops import StopFilter
 from golem_core.schedule.thought import Thought
 
@@ -37,13 +37,14 @@ class Answer:
         limit: int,
         submitted: float,
         energy: Energy,
+        drafter: Any = None,
     ):
         self.job = job
         self.ids = ids  # (n,) i32, the prompt
         self.sampler = sampler
         self.slot: Slot | None = None
         self._stream = stream
-        self._stops = StopFilter(job.request.stop)
+        self._filter = StopFilter(job.request.stop)
         self._lines = Lines(job.request.indent, job.request.limit_ms)
         self._energy = energy
         self._joules = None  # the machine's counters when the slot was taken
@@ -54,7 +55,16 @@ class Answer:
         self._handed: float | None = None
         self._cached = 0
         self._at = 0  # prompt positions in the cache
+        self._stops: list[int] = []  # prompt positions where a run must end, rising
+        self._saves: frozenset[int] = frozenset()  # those where the recurrent state is kept
+        self.leader: Answer | None = None  # reads the beginning of this prompt; wait for it
+        self.target = 0  # until it has read so many tokens
         self.tokens: list[int] = []  # drawn
+        self.drafter = drafter
+        self.draft: list[int] = []  # fed with the last drawn token in the next pass
+        self.replay: list[int] = []  # last tokens held that a recurrent state has yet to read
+        self._before: list[int] = []  # fed in the last pass in front of the draft
+        self._drafted = self._accepted = 0
         self.forced: deque[int] = deque()  # what must be drawn next, whatever the model scores
         self._texts: list[str] = []
         self._stop_type = "none"
@@ -65,18 +75,41 @@ class Answer:
         if self._thought is not None:
             self.forced += self._thought.overdue()
 
-    def enter(self, slot: Slot, now: float) -> None:
-        """Takes a slot and keeps what it holds of the prompt."""
+    def enter(self, slot: Slot, kept: Kept, now: float) -> None:
+        """Takes a slot, which keeps that much of the prompt."""
         self.slot = slot
         slot.free = False
         slot.job = self.job
         slot.last = now
         self._entered = self._first = self._last = now
         self._joules = self._energy.read()
-        self._cached = self._at = slot.rewind(self.ids, self.job.request.cache_prompt)
         self.job.slot = slot.index
         self.job.state = State.READING
+        self.resume(kept, now)
+
+    def resume(self, kept: Kept, now: float) -> None:
+        """The slot holds that much of the prompt now: reading starts, or goes on, behind it."""
+        self._cached = self._at = kept.at
+        if self.slot.checkpoints is not None:
+            places = self.slot.checkpoints.wanted(kept.at, kept.shared, len(self.ids))
+            self._stops, self._saves = places, frozenset(places)
         self._report(now)
+
+    def stop_at(self, position: int) -> None:
+        """No run of this prompt may cross that position."""
+        self._stops = sorted({*self._stops, position})
+
+    def cut(self, count: int) -> int:
+        """Of the next ``count`` columns, those up to where a run must end."""
+        for stop in self._stops:
+            if stop > self._at:
+                return min(count, stop - self._at)
+        return count
+
+    @property
+    def saves(self) -> bool:
+        """Whether a checkpoint is to be kept of what has been read by now."""
+        return not self.tokens and self._at in self._saves
 
     @property
     def drawing(self) -> bool:
@@ -90,23 +123,66 @@ class Answer:
     @property
     def start(self) -> int:
         """Index of the next column in the conversation."""
-        return len(self.slot.held)
+        return self.slot.count - len(self.replay)
+
+    @property
+    def width(self) -> int:
+        """Columns of the next drawn run."""
+        return len(self.replay) + 1 + len(self.draft)
+
+    @property
+    def draftable(self) -> int:
+        """Most tokens that may be drafted now."""
+        if self.forced:
+            return 0
+        room = self.slot.context - self.slot.count - 1
+        return room if self._limit < 0 else min(room, self._limit - len(self.tokens) - 1)
+
+    def without_end(self, tokens: list[int]) -> list[int]:
+        """Those before the first that would end the answer."""
+        for place, token in enumerate(tokens):
+            if token in self._eog:
+                return tokens[:place]
+        return tokens
 
     @property
     def remaining(self) -> int:
         """Tokens that may still be drawn, -1 = until the slot is full."""
         return self._limit if self._limit < 0 else max(0, self._limit - len(self.tokens))
 
-    def columns(self, count: int) -> np.ndarray | int:
-        """The tokens of the next ``count`` columns: part of the prompt, or the drawn token."""
-        return self.tokens[-1] if self.tokens else self.ids[self._at : self._at + count]
+    def columns(self, count: int) -> np.ndarray | list[int]:
+        """The tokens of the next ``count`` columns: part of the prompt, or what was drawn and
+        drafted."""
+        if self.tokens:
+            return [*self.replay, self.tokens[-1], *self.draft]
+        return self.ids[self._at : self._at + count]
 
     def fed(self, count: int, now: float) -> None:
         """The next ``count`` columns went through the model."""
-        self.slot.fed(self.columns(count), count)
-        if not self.tokens:
+        if self.tokens:
+            self.slot.fed(self.tokens[-1])
+            if self.draft:
+                self.slot.drafted(len(self.draft))
+                self._drafted += len(self.draft)
+                self._before = [*self.replay, self.tokens[-1]]
+            self.replay = []
+        else:
+            self.slot.fed(self.ids[self._at : self._at + count], count)
             self._at += count
             self._report(now)
+
+    def accepts(self, token: int, place: int) -> bool:
+        """Whether a token just drawn is the one drafted in that place, and so is fed already."""
+        if place >= len(self.draft) or self.draft[place] != token:
+            return False
+        self.slot.fed(token)
+        self._accepted += 1
+        return True
+
+    def take_back(self, accepted: int) -> None:
+        """The recurrent state is again what it was before the last pass, of whose draft so many
+        tokens stay: they, and what came before them in that pass, must be fed again."""
+        self.replay = self._before + self.draft[:accepted]
 
     def take(self, token: int, probs: Probs | None, now: float) -> Step:
         """Takes a drawn token: its text, and whether the answer ends with it.
@@ -121,7 +197,7 @@ class Answer:
         self.tokens.append(token)
         ends = token in self._eog
         fresh = "" if ends else self._stream.push(token)
-        shown, word = self._stops.push(fresh) if fresh else ("", "")
+        shown, word = self._filter.push(fresh) if fresh else ("", "")
         whole = ends or not self._stream.held
         ms = 1e3 * (now - self._first)
         kept, last_line = self._lines.push(shown, ms)
@@ -130,7 +206,7 @@ class Answer:
             self._stop_type, self._stopping_word = "word", word
         elif ends:
             self._stop_type = "eos"
-        elif len(self.slot.held) + 1 >= self.slot.context:
+        elif self.slot.count + 1 >= self.slot.context:
             self._stop_type, self._truncated = "limit", True
         elif last_line or 0 <= self._limit <= len(self.tokens):
             self._stop_type = "limit"
@@ -138,7 +214,7 @@ class Answer:
             self._think(fresh, whole)
         over = self._stop_type != "none"
         if over and not word and not cut:
-            shown += self._stops.flush()
+            shown += self._filter.flush()
         if shown:
             self._texts.append(shown)
         if self._handed is None:
@@ -168,7 +244,7 @@ class Answer:
             stopping_word=self._stopping_word,
             truncated=self._truncated,
             slot=-1 if self.slot is None else self.slot.index,
-            slot_tokens=0 if self.slot is None else len(self.slot.held),
+            slot_tokens=0 if self.slot is None else self.slot.count,
             seed=self.sampler.seed,
             queue_ms=ms * (entered - self.submitted),
             prompt_ms=ms * (first - entered),
@@ -178,6 +254,8 @@ class Answer:
             grammar_ms=self.sampler.constraint_ms,
             resampled=self.sampler.redrawn,
             energy_j=self._energy.since(self._joules),
+            drafted_tokens=self._drafted,
+            accepted_tokens=self._accepted,
         )
 
     def _report(self, now: float) -> None:

@@ -7,26 +7,27 @@ between passes only, never while the model computes, so nobody waits for a pass 
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import sys
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from golem_core.sample import ParamError, Probs, Sampler, Workspace, dry_heads, refusal
-from golem_core.sample.grammar import GrammarError
+from golem_core.sample import ParamError, Sampler, Workspace, dry_heads
 from golem_core.schedule.answer import Answer
+from golem_core.schedule.checkpoints import Checkpoints, granted
 from golem_core.schedule.constraints import Constraints
+from golem_core.schedule.dealer import Dealer, Hand
+from golem_core.schedule.draft import Drafting
 from golem_core.schedule.durations import go_duration
 from golem_core.schedule.energy import Energy
 from golem_core.schedule.errors import (
     ContextExceeded,
-    DeadEnd,
     EngineClosed,
     ModelChanged,
     PassFailed,
@@ -34,41 +35,17 @@ from golem_core.schedule.errors import (
     QueueTimeout,
     RequestTimeout,
 )
-from golem_core.schedule.passes import Pace, Pass, form
+from golem_core.schedule.pace import Pace
+from golem_core.schedule.passes import PROMPT, Pass, form
 from golem_core.schedule.prefix import RingOwners
 from golem_core.schedule.records import Records
 from golem_core.schedule.request import Job, Request, Step
-from golem_core.schedule.slots import Slot, SlotState, choose
+from golem_core.schedule.seats import Seats
+from golem_core.schedule.slots import Slot, SlotState
+from golem_core.schedule.stats import Stats
 
 GATHER = 0.002  # seconds a pass waits for company at most
 FILE_CHECK = 0.1  # seconds between two looks at the model's file
-
-
-@dataclass
-class Stats:
-    """Counters since the start; plain numbers, written by the runner, read by anyone."""
-
-    submitted: int = 0
-    refused: int = 0  # the queue was full
-    finished: int = 0
-    cancelled: int = 0
-    timed_out: int = 0  # while waiting or running; these count as failed too
-    failed: int = 0
-    passes: int = 0
-    columns: int = 0
-    prompt_columns: int = 0  # prompt tokens fed
-    drawn_columns: int = 0  # drawn tokens fed
-    drawn: int = 0  # tokens drawn
-    probs: int = 0  # tokens drawn whose probabilities were computed
-    cached: int = 0  # prompt tokens found in a slot
-    busy_slots: int = 0  # summed over passes
-    longest: int = 0  # most tokens a slot has held
-    prompt_seconds: float = 0.0  # from slot to first token, summed over answers
-    draw_seconds: float = 0.0  # from first to last token, summed over answers
-    pass_seconds: float = 0.0
-    vocabularies: int = 0  # read for grammars: 0 until somebody asks for one
-    waiting: int = 0  # now: requests without a slot
-    running: int = 0  # now: requests with one
 
 
 class Engine:
@@ -79,9 +56,12 @@ class Engine:
     seconds after which an idle slot forgets, 0 = never. default_length: most tokens of an answer
     that names no length, -1 = until the slot is full. queue_timeout: seconds a request may wait for
     a slot, 0 = any time. request_timeout: seconds from submitting to the last token, waiting
-    included, 0 = any time. records: where answers are taken down when
-    they end, a ring of the engine's own when None. energy: what the machine's use is read from.
-    clock: seconds, monotonic. gather: seconds a pass waits at most for requests on their way.
+    included, 0 = any time. draft: how the next tokens are guessed, "auto", "ngram" or "off".
+    draft_n: tokens of a draft at most, 0 = as many as pay. checkpoints: copies of a recurrent
+    state a slot keeps, fewer when ``checkpoint_memory`` bytes do not hold them. records: where
+    answers are taken down when they end, a ring of the engine's own when None. energy: what the
+    machine's use is read from. clock: seconds, monotonic. gather: seconds a pass waits at most for
+    requests that are on their way.
     """
 
     def __init__(
@@ -94,6 +74,10 @@ class Engine:
         default_length: int = 1024,
         queue_timeout: float = 0.0,
         request_timeout: float = 0.0,
+        draft: str = "off",
+        draft_n: int = 0,
+        checkpoints: int = 3,
+        checkpoint_memory: int = 1 << 30,
         records: Records | None = None,
         energy: Energy | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -120,25 +104,30 @@ class Engine:
         self._request_timeout = request_timeout
         self._clock = clock
         self._gather_most = gather
-        rings = [(r.declaration, r.capacity) for r in states.rings.values()]
-        sliding = [(d.window, capacity // d.rate) for d, capacity in rings if d.window]
-        self._slots = [
-            Slot(i, states.context, RingOwners(sliding), states.recurrent) for i in range(slots)
-        ]
+        self._states = states
+        self._pace = Pace()
+        columns = min(model.scored, model.pass_width)
+        self._drafting = Drafting(draft, draft_n, columns, self._pace.prices)
+        self.checkpoints = granted(checkpoints, slots, states.recurrent_bytes, checkpoint_memory)
+        self._seats = Seats([self._slot(i) for i in range(slots)], self.stats)
         self._eog = frozenset(model.eog)
-        self._workspace = Workspace(model.n_vocab)
+        self._dealer = Dealer(Workspace(model.n_vocab), states, self.stats)
         self._constraints = Constraints(model.tokenizer, self._eog)
         self._heads: OrderedDict[tuple[str, ...], Any] = OrderedDict()
         self._door = threading.Condition()
-        self._waiting: deque[Answer] = deque()
-        self._active: list[Answer] = []  # hold slots, oldest first
         self._entering = 0
         self._serving = False
         self._thread: threading.Thread | None = None
         self._process = 0  # that the runner lives in
-        self._pace = Pace()
         self._looked = -FILE_CHECK  # when the model's file was last looked at
         self._debug = bool(os.environ.get("GOLEM_DEBUG_BATCHES"))
+
+    def _slot(self, index: int) -> Slot:
+        states = self._states
+        rings = [(r.declaration, r.capacity) for r in states.rings.values()]
+        sliding = [(d.window, capacity // d.rate) for d, capacity in rings if d.window]
+        kept = Checkpoints(self.checkpoints) if states.recurrent else None
+        return Slot(index, states.context, RingOwners(sliding), kept)
 
     # ---- any thread ----
 
@@ -204,39 +193,38 @@ class Engine:
         )
         self.stats.vocabularies = self._constraints.vocabularies
         limit = self._default_length if request.max_tokens is None else request.max_tokens
+        stream = self.model.tokenizer.stream(shown=request.shown)
+        drafter = self._drafting.make and self._drafting.make(ids)
         with self._door:
             if not self._serving:
                 raise EngineClosed("the engine is not running: it is closing or was never started")
             # Slots are given out between passes: as many as are free wait for that alone.
-            idle = sum(slot.free for slot in self._slots)
-            if len(self._waiting) >= self._bound + idle:
+            if len(self._seats.waiting) >= self._bound + self._seats.idle:
                 self.stats.refused += 1
                 raise QueueFull(self._bound)
             self.stats.submitted += 1
             job = Job(request, self.stats.submitted, self._cancel)
-            stream = self.model.tokenizer.stream(shown=request.shown)
-            now = self._clock()
-            self._waiting.append(
-                Answer(job, ids, sampler, stream, self._eog, limit, now, self._energy)
+            answer = Answer(
+                job, ids, sampler, stream, self._eog, limit, self._clock(), self._energy, drafter
             )
-            self.stats.waiting += 1
+            self._seats.wait(answer)
             self._door.notify_all()
         return job
 
     def give_up(self, index: int) -> None:
         """Cancels the answer that holds a slot; the slot is free before the next pass."""
         with self._door:
-            job = self._slots[index].job
+            job = self._seats.slots[index].job
         if job is not None:
             job.cancel()
 
     def erase(self, index: int) -> int | None:
         """Forgets what an idle slot holds; returns how many tokens, None when it is busy."""
         with self._door:
-            slot = self._slots[index]
+            slot = self._seats.slots[index]
             if not slot.free:
                 return None
-            count = len(slot.held)
+            count = slot.count
             slot.clear()
             return count
 
@@ -244,9 +232,9 @@ class Engine:
     def slots(self) -> list[SlotState]:
         """A snapshot of every slot."""
         with self._door:
-            running = {a.slot.index: a for a in self._active}
+            running = {a.slot.index: a for a in self._seats.active}
             states = []
-            for slot in self._slots:
+            for slot in self._seats.slots:
                 answer = running.get(slot.index)
                 drawn, left = (len(answer.tokens), answer.remaining) if answer else (0, -1)
                 states.append(
@@ -255,7 +243,7 @@ class Engine:
                         slot.context,
                         answer is not None,
                         slot.job,
-                        len(slot.held),
+                        slot.count,
                         drawn,
                         left,
                     )
@@ -266,7 +254,7 @@ class Engine:
     def busy(self) -> int:
         """Requests that run or wait."""
         with self._door:
-            return len(self._active) + len(self._waiting)
+            return len(self._seats.active) + len(self._seats.waiting)
 
     def _checked(self, request: Request) -> np.ndarray:
         """The prompt's ids as (n,) i32, or the reason why it cannot be answered."""
@@ -278,7 +266,7 @@ class Engine:
             raise ParamError("prompt", "Prompt contains invalid tokens")
         if len(ids) >= self.context:
             raise ContextExceeded(len(ids), self.context)
-        if not -1 <= request.id_slot < len(self._slots):
+        if not -1 <= request.id_slot < len(self._seats.slots):
             raise ParamError("id_slot", "Invalid slot ID")
         return ids.astype(np.int32)
 
@@ -299,9 +287,8 @@ class Engine:
             if job.result is not None or job.cancelled:
                 return
             job.cancelled = True
-            for answer in self._waiting:
+            for answer in self._seats.waiting:
                 if answer.job is job:
-                    self._waiting.remove(answer)
                     self._end(answer, "cancelled")
                     return
             self._door.notify_all()
@@ -315,55 +302,40 @@ class Engine:
                     self._pass()
             except Exception as error:  # a fault of ours: nobody may wait for ever because of it
                 with self._door:
-                    self._fail(self._active, PassFailed, f"the runner failed: {error!r}", error)
+                    text = f"the runner failed: {error!r}"
+                    self._fail(self._seats.active, PassFailed(text), error)
         with self._door:
-            everybody = [*self._active, *self._waiting]
-            self._waiting.clear()
-            self._fail(everybody, EngineClosed, "the engine closed before the answer ended")
+            everybody = [*self._seats.active, *self._seats.waiting]
+            self._fail(everybody, EngineClosed("the engine closed before the answer ended"))
 
     def _ready(self) -> bool:
         """Waits until there is a pass to run; False when the engine closes."""
         with self._door:
             while self._serving:
                 self._admit()
-                if self._active:
+                if self._seats.active:
                     self._gather()
-                if self._active:
+                if self._seats.active:
                     return self._serving
                 self._door.wait()
             return False
 
     def _admit(self) -> None:
-        """Lets go of cancelled answers and gives free slots to those that wait, in order."""
-        for answer in [a for a in self._active if a.job.cancelled]:
-            self._end(answer, "cancelled")
-        for answer in [a for a in self._waiting if a.job.cancelled]:
-            self._waiting.remove(answer)
-            self._end(answer, "cancelled")
+        """Lets go of answers nobody wants or that take too long, and fills free slots."""
+        seats = self._seats
+        for answers in (seats.active, seats.waiting):
+            for answer in [a for a in answers if a.job.cancelled]:
+                self._end(answer, "cancelled")
         now = self._clock()
         if self._queue_timeout or self._request_timeout:
             self._time_out(now)
         if self._cache_ttl:
-            for slot in self._slots:
-                if slot.free and len(slot.held) and now - slot.last >= self._cache_ttl:
-                    slot.clear()
-        for answer in list(self._waiting):
-            if not any(slot.free for slot in self._slots):
-                break
-            request = answer.job.request
-            wanted = request.id_slot
-            among = self._slots if wanted < 0 else self._slots[wanted : wanted + 1]
-            slot = choose(among, answer.ids, request.cache_prompt)
-            if slot is not None:
-                self._waiting.remove(answer)
-                answer.enter(slot, now)
-                self._active.append(answer)
-                self.stats.cached += answer.job.progress.cached
-        self._count()
+            seats.expire(now - self._cache_ttl)
+        seats.admit(now)
 
     def _time_out(self, now: float) -> None:
         """Ends the answers that wait or run for too long; their slots keep what they hold."""
-        for answer in [*self._active, *self._waiting]:
+        for answer in [*self._seats.active, *self._seats.waiting]:
             age = now - answer.submitted
             if self._request_timeout and age >= self._request_timeout:
                 error = RequestTimeout(self._request_timeout)
@@ -371,19 +343,18 @@ class Engine:
                 error = QueueTimeout(self._queue_timeout)
             else:
                 continue
-            if answer.slot is None:
-                self._waiting.remove(answer)
             self.stats.timed_out += 1
             self._end(answer, "error", error)
 
     def _gather(self) -> None:
         """Waits a little for requests on their way that could share the pass about to start."""
+        active = self._seats.active
         until = self._clock() + self._window()
-        while self._entering and len(self._active) + self._entering > 1:
-            columns = sum(1 if a.drawing else a.unread for a in self._active)
+        while self._entering and len(active) + self._entering > 1:
+            columns = sum(1 if a.drawing else a.unread for a in active)
             left = until - self._clock()
-            free = any(slot.free for slot in self._slots)
-            if left <= 0 or columns >= self.model.pass_width or not free or not self._serving:
+            full = columns >= self.model.pass_width or not self._seats.idle
+            if left <= 0 or full or not self._serving:
                 break
             self._door.wait(left)
             self._admit()
@@ -400,7 +371,7 @@ class Engine:
         if not self.model.file.changed():
             self._looked = now
             return True
-        self._model_changed(self._active)
+        self._model_changed(self._seats.active)
         return False
 
     def _model_changed(self, answers: Sequence[Answer]) -> None:
@@ -409,79 +380,88 @@ class Engine:
             "replace a model file by renaming a new one over it"
         )
         with self._door:
-            self._fail(answers, ModelChanged, text)
+            self._fail(answers, ModelChanged(text))
 
     def _pass(self) -> None:
         """One pass: the model, the draws, the texts."""
-        batch = form(self._active, self.model.pass_width, self.model.quantum, self._pace)
+        model, active = self.model, self._seats.active
+        moves, self._seats.copies = self._seats.copies, []
+        for move in moves:
+            move.run(self._states)
+        if self._drafting.make is not None:
+            self._drafting.plan(active)
+        batch = form(active, model.pass_width, model.quantum, self._pace)
         if self._debug:
             self._describe(batch)
-        scored = batch.scored
         start = self._clock()
+        hands = self._hands(batch)
         try:
-            logits = self.model.executor.run(batch.inputs, wanted=("logits",))["logits"]
-            drawn = self._draw([run.answer for run in scored], logits)
+            self._dealer.prepare(batch)
+            logits = model.executor.run(batch.inputs, wanted=("logits",))["logits"]
+            self._dealer.deal(hands, logits)
         except Exception as error:
-            text = f"the pass failed: {type(error).__name__}: {error}"
-            with self._door:
-                self._fail([run.answer for run in batch.runs], PassFailed, text, error)
+            self._pass_failed(batch, error)
             return
-        if self.model.file.lost:  # the pass read zeros where the file had weights
+        if model.file.lost:  # the pass read zeros where the file had weights
             self._model_changed([run.answer for run in batch.runs])
             return
         now = self._clock()
-        for run in batch.runs:
-            run.answer.fed(run.count, now)
-        self._account(batch, len(scored), now - start)
-        for run, (token, probs) in zip(scored, drawn, strict=True):
-            if isinstance(token, GrammarError):
-                with self._door:
-                    self._fail([run.answer], DeadEnd, str(token), token)
-            else:
-                self._hand_out(run.answer, token, probs, now)
-
-    def _draw(
-        self, answers: list[Answer], logits: np.ndarray
-    ) -> list[tuple[int | GrammarError, Probs | None]]:
-        """The next token of each answer, whose logits are a row, and what it competed with; or
-        why its grammar lets none follow.
-
-        A token that is forced is not drawn: it competed with none and costs no random number.
-        """
-        free = [i for i, answer in enumerate(answers) if not answer.forced]
-        samplers = [answers[i].sampler for i in free]
-        rows = logits if len(free) == len(answers) else logits[free]
-        drawn = self._workspace.pick_many(samplers, rows)
-        taken: list[tuple[int | GrammarError, Probs | None]] = [(0, None)] * len(answers)
-        for i, sampler, token in zip(free, samplers, drawn, strict=True):
-            taken[i] = (refusal(token), None) if token < 0 else (token, sampler.probs())
-            self.stats.probs += taken[i][1] is not None
-        for i, answer in enumerate(answers):
-            if answer.forced:
-                token = answer.forced.popleft()
-                try:
-                    answer.sampler.accept(token)
-                    taken[i] = (token, None)
-                except GrammarError as error:
-                    taken[i] = (error, None)
-        return taken
-
-    def _hand_out(self, answer: Answer, token: int, probs: Probs | None, now: float) -> None:
-        """Gives one drawn token to its job, unless it was cancelled meanwhile."""
-        if answer.job.cancelled:
-            return
+        self._fed(batch, now)
+        self._pace.saw(batch.drawn, batch.columns - batch.drawn, now - start)
+        self.stats.passed(batch, len(active), now - start)
         try:
-            step = answer.take(token, probs, now)
+            self._dealer.play(hands, logits, now)
         except Exception as error:
-            text = f"token {token} could not be turned into text: {error!r}"
-            with self._door:
-                self._fail([answer], PassFailed, text, error)
+            self._pass_failed(batch, error)
             return
-        if step.end:
+        for hand in hands:
+            self._hand_out(hand)
+
+    def _hands(self, batch: Pass) -> list[Hand]:
+        """Who draws from which row: those scored, and whoever waits for the same prompt."""
+        hands = []
+        for run in batch.runs:
+            if run.scored:
+                hands.append(Hand(run.answer, run.row))
+                if run.role == PROMPT:
+                    siblings = self._seats.siblings(run.answer)
+                    hands += [Hand(sibling, run.row) for sibling in siblings]
+        return hands
+
+    def _fed(self, batch: Pass, now: float) -> None:
+        """The columns of a pass are in the cache: checkpoints and siblings get theirs."""
+        for run in batch.runs:
+            answer = run.answer
+            answer.fed(run.count, now)
+            if answer.saves:
+                slot = answer.slot
+                room = slot.checkpoints.room(slot.count, self._states.recurrent_bytes)
+                if room is not None:
+                    self._states.take_recurrent(slot.index, room)
+            if run.scored and run.role == PROMPT:
+                for sibling in self._seats.siblings(answer):
+                    with self._door:
+                        self._seats.adopt(sibling, answer, now)
+
+    def _hand_out(self, hand: Hand) -> None:
+        """Gives an answer what it drew."""
+        answer = hand.answer
+        self._dealer.finish(hand)
+        if hand.error is not None:
+            if hand.steps:
+                answer.job.hand(hand.steps)
             with self._door:
-                self._end(answer, steps=[step])
-        else:
-            answer.job.hand([step])
+                self._fail([answer], hand.error)
+        elif hand.ended:
+            with self._door:
+                self._end(answer, steps=hand.steps)
+        elif hand.steps:
+            answer.job.hand(hand.steps)
+
+    def _pass_failed(self, batch: Pass, error: Exception) -> None:
+        text = f"the pass failed: {type(error).__name__}: {error}"
+        with self._door:
+            self._fail([run.answer for run in batch.runs], PassFailed(text), error)
 
     def _end(
         self,
@@ -492,51 +472,25 @@ class Engine:
     ) -> None:
         """The answer is over: its slot is free and its job done. Whoever calls holds the door."""
         now = self._clock()
-        if answer.slot is not None:
-            answer.slot.free = True
-            answer.slot.last = now
-            self._active.remove(answer)
+        if answer.replay:  # not read by the recurrent state: the next turn reads them
+            answer.slot.cut(len(answer.replay))
+        self._seats.leave(answer, now)
         result = answer.result(now, failure)
-        stats = self.stats
-        stats.finished += not failure
-        stats.cancelled += failure == "cancelled"
-        stats.failed += failure == "error"
-        stats.prompt_seconds += result.prompt_ms / 1e3
-        stats.draw_seconds += result.draw_ms / 1e3
-        stats.longest = max(stats.longest, result.slot_tokens)
-        self._count()
+        self.stats.ended(result)
         self.records.add(self.model.name, result)
         answer.job.finish(result, error, list(steps))
 
     def _fail(
-        self,
-        answers: Sequence[Answer],
-        kind: type[Exception],
-        text: str,
-        cause: Exception | None = None,
+        self, answers: Sequence[Answer], error: Exception, cause: Exception | None = None
     ) -> None:
         """Every answer fails with an error of its own, its slot forgets. Holds the door."""
         for answer in list(answers):
             if answer.slot is not None:
                 answer.slot.clear()
-            error = kind(text)
-            error.__cause__ = cause
-            self._end(answer, "error", error)
-
-    def _count(self) -> None:
-        self.stats.waiting, self.stats.running = len(self._waiting), len(self._active)
-
-    def _account(self, batch: Pass, scored: int, seconds: float) -> None:
-        prompt = batch.columns - batch.drawn
-        self._pace.saw(batch.drawn, prompt, seconds)
-        stats = self.stats
-        stats.passes += 1
-        stats.columns += batch.columns
-        stats.prompt_columns += prompt
-        stats.drawn_columns += batch.drawn
-        stats.drawn += scored
-        stats.busy_slots += len(self._active)
-        stats.pass_seconds += seconds
+                answer.replay = []
+            own = copy.copy(error)
+            own.__cause__ = cause or error.__cause__
+            self._end(answer, "error", own)
 
     def _describe(self, batch: Pass) -> None:
         """The line of ``GOLEM_DEBUG_BATCHES``."""

@@ -5,6 +5,8 @@ hold what was written for that text: later positions have written over earlier o
 back may mean reading more than the tokens alone ask for.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 import numpy as np
@@ -36,6 +38,11 @@ class RingOwners:
             positions = np.arange(first, start + count, dtype=np.int32)
             owner[positions % len(owner)] = positions
 
+    def assign(self, other: RingOwners) -> None:
+        """The rings were written over with those of another slot of the same model."""
+        for (_, owner), (_, theirs) in zip(self._rings, other._rings, strict=True):
+            owner[:] = theirs
+
     def clear(self) -> None:
         for _, owner in self._rings:
             owner[:] = -1
@@ -62,18 +69,3 @@ def _intact(window: int, owner: np.ndarray, position: int) -> int:
             break
         position = int(seen[gone.argmax()])
     return position
-
-
-def resume_at(
-    held: np.ndarray, ids: np.ndarray, owners: RingOwners, *, recurrent: bool = False
-) -> int:
-    """The first position of a prompt that must be fed to a slot holding ``held``.
-
-    held, ids: i32 arrays. owners: of the slot's sliding rings; of none, full rings keep all.
-    recurrent: the memory cannot be rewound, only continued. Always below ``len(ids)``: the last
-    position is fed even when it is held, for what was computed of it is not kept.
-    """
-    shared = common_prefix(held, ids)
-    if recurrent:
-        return shared if shared == len(held) and shared < len(ids) else 0
-    return owners.intact_from(min(shared, len(ids) - 1))

@@ -105,13 +105,18 @@ class Result:
     grammar_ms: float = 0.0  # that its grammar took
     resampled: int = 0  # tokens drawn again because the grammar refused them
     energy_j: float | None = None  # joules used by the machine meanwhile; None = not measured
+    drafted_tokens: int = 0  # guessed and fed before they were drawn
+    accepted_tokens: int = 0  # of those, the ones that were then drawn
 
     @property
     def drawn_tokens(self) -> int:
         return len(self.tokens)
 
     def timings(self) -> dict[str, float | int | None]:
-        """llama-server's ``timings`` object, and what golem measures besides."""
+        """llama-server's ``timings`` object, and what golem measures besides.
+
+        ``draft_n`` and ``draft_n_accepted`` are there when something was drafted.
+        """
         shape = timings(
             self.cached_tokens,
             self.fed_tokens,
@@ -124,6 +129,9 @@ class Result:
             "grammar_ms": self.grammar_ms,
             "resampled": self.resampled,
         }
+        if self.drafted_tokens:
+            drafts = self.drafted_tokens, self.accepted_tokens
+            shape |= dict(zip(("draft_n", "draft_n_accepted"), drafts, strict=True))
         return shape if self.energy_j is None else shape | {"energy_j": self.energy_j}
 
 

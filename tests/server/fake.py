@@ -139,6 +139,7 @@ class FakeExecutor:
 
     def __init__(self, slots: int, context: int):
         self.states = States([], slots=slots, context=context, pass_width=FakeModel.pass_width)
+        self.states.copy = self.copy
         self.held = [[] for _ in range(slots)]
         self.gate = threading.Condition()
         self.allowed: int | None = None  # passes that may start; None = any number
@@ -150,6 +151,9 @@ class FakeExecutor:
         with self.gate:
             self.allowed = count
             self.gate.notify_all()
+
+    def copy(self, source, target, positions):
+        self.held[target] = self.held[source][:positions]
 
     def run(self, inputs, wanted=("logits",)):
         runs, tokens = inputs["runs"], inputs["tokens"]
@@ -209,6 +213,7 @@ class FakeModel:
     window = 0
     ring = 0
     pass_width = 64
+    scored = 64
     quantum = 1
     eog = frozenset({END})
     embedding_length = 8
@@ -267,7 +272,7 @@ class Control:
             "busy": engine.busy,
             "slots": [state.is_processing for state in engine.slots],
             "drawn": [state.n_decoded for state in engine.slots],
-            "given_up": sum(answer.job.cancelled for answer in engine._active),
+            "given_up": sum(answer.job.cancelled for answer in engine._seats.active),
             "stats": vars(engine.stats),
             "passes": executor.passes,
             "held_back": executor.waits,

@@ -10,7 +10,7 @@ import numpy as np
 
 from golem_core.sample import SamplerParams
 from golem_core.schedule import Request
-from golem_core.state import Ring, States
+from golem_core.state import Matrix, Ring, States
 
 EOG = 256
 V = 257  # 256 bytes and an end token
@@ -108,16 +108,21 @@ class FakeExecutor:
     """Keeps the tokens where a real one keeps keys, and looks at no others.
 
     A column reads the last ``window`` positions (all when 0) out of its slot's ring and fails
-    when one of them was written over. before: called with each Seen before it is computed.
+    when one of them was written over; one that is recurrent reads a digest of all of them instead,
+    and fails when that is of another position. before: called with each Seen before it is computed.
     script: history (tuple of ids) -> the token to draw, or None for a hash of the history.
     """
 
     def __init__(self, slots=1, context=256, window=0, pass_width=32, recurrent=False):
-        ring = Ring("ring", 1, 2, 2, window=window or None)
-        self.states = States([ring], slots, context, pass_width)
+        ring = Ring("ring", 1, 1, 1, window=window or None)  # keys: positions + 1; values: tokens
+        states = [ring, *([Matrix("digest", 1, 1, 2)] if recurrent else [])]
+        self.states = States(states, slots, context, pass_width, dtype="f32")
+        arrays = self.states.rings["ring"]
         self.window = window
-        self.capacity = self.states.rings["ring"].capacity if window else context
-        self._cache = [dict() for _ in range(slots)]  # place -> (position, token)
+        self.capacity = arrays.capacity
+        self._positions, self._tokens = arrays.k[:, 0, :, 0], arrays.v[:, 0, :, 0]
+        digests = self.states.matrices.get("digest")
+        self._digests = None if digests is None else digests[:, 0, 0]  # positions read, their hash
         self.seen: list[Seen] = []
         self.before = lambda seen: None
         self.after = lambda seen, logits: logits
@@ -125,16 +130,24 @@ class FakeExecutor:
         self.owner = None  # the thread that runs passes
 
     def history(self, slot, index):
+        """The tokens a column sees, after where they start; or, recurrent, its digest too."""
         start = max(0, index - self.window + 1) if self.window else 0
-        tokens = []
-        for position in range(start, index + 1):
-            owner, token = self._cache[slot].get(position % self.capacity, (-1, -1))
-            assert owner == position, f"slot {slot}: position {position} was written over"
-            tokens.append(token)
-        return (start, *tokens)
+        places = np.arange(start, index + 1) % self.capacity
+        found = self._positions[slot, places] == np.arange(start, index + 1) + 1
+        assert found.all(), f"slot {slot}: position {start + found.argmin()} was written over"
+        return (start, *self._tokens[slot, places].astype(int).tolist())
+
+    def _digest(self, slot, index, token):
+        """Reads one token into the recurrent state."""
+        state = self._digests[slot]
+        if index == 0:
+            state[:] = 0
+        assert state[0] == index, f"slot {slot}: the state is of position {state[0]}, not {index}"
+        state[:] = index + 1, zlib.crc32(bytes(f"{state[1]} {token}", "ascii")) % (1 << 24)
+        return state[1]
 
     def logits(self, history):
-        wanted = self.script(history[1:])
+        wanted = self.script(tuple(t for t in history[1:] if isinstance(t, int)))
         if wanted is not None:
             row = np.full(V, -20, np.float32)
             row[wanted] = 20
@@ -158,19 +171,22 @@ class FakeExecutor:
         assert [run[4] for run in seen.runs] == sorted(run[4] for run in seen.runs)
         assert len(tokens) <= self.states.pass_width
         self.before(seen)
-        where = {}
-        column = 0
+        rows, column = {}, 0
         for slot, first, count, index, _ in seen.runs:
             assert first == column
-            column += count
             if index == 0:
-                self._cache[slot].clear()
-            for i in range(count):
-                place = (index + i) % self.capacity
-                self._cache[slot][place] = (index + i, seen.tokens[first + i])
-                where[first + i] = (slot, index + i)
+                self._positions[slot] = 0
+            for column in range(first, first + count):
+                at, token = index + column - first, seen.tokens[column]
+                self._positions[slot, at % self.capacity] = at + 1
+                self._tokens[slot, at % self.capacity] = token
+                digest = None if self._digests is None else self._digest(slot, at, token)
+                if column in seen.outputs:
+                    history = self.history(slot, at)
+                    rows[column] = self.logits(history if digest is None else (*history, digest))
+            column = first + count
         assert column == len(tokens)
-        rows = [self.logits(self.history(*where[c])) for c in seen.outputs]
+        rows = [rows[column] for column in seen.outputs]
         logits = np.array(rows, np.float32).reshape(len(rows), V)
         return {"logits": self.after(seen, logits)}
 
@@ -182,6 +198,8 @@ class FakeModel:
     window: int = 0
     pass_width: int = 32
     quantum: int = 1
+    recurrent: bool = False
+    scored: int = 64
     name: str = "fake"
     path: str = "/models/fake.gguf"
     n_vocab: int = V
@@ -194,7 +212,9 @@ class FakeModel:
         self.tokenizer = FakeTokenizer()
         self.template = FakeTemplate()
         self.file = FakeFile()
-        self.executor = FakeExecutor(self.slots, self.context, self.window, self.pass_width)
+        self.executor = FakeExecutor(
+            self.slots, self.context, self.window, self.pass_width, self.recurrent
+        )
 
     def close(self):
         self.closed = True

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golem_core.schedule.prefix import RingOwners, common_prefix, resume_at
-
-FULL = RingOwners([])
+from golem_core.schedule.checkpoints import Checkpoints
+from golem_core.schedule.prefix import RingOwners, common_prefix
+from golem_core.schedule.slots import Slot
 
 
 def ids(*tokens):
@@ -15,24 +15,23 @@ def ids(*tokens):
 
 
 class Held:
-    """A slot's tokens and owners, fed one conversation after the other."""
+    """A slot, fed one conversation after the other."""
 
     def __init__(self, window, capacity, recurrent=False):
-        self.owners = RingOwners([(window, capacity)] if window else [])
-        self.recurrent = recurrent
-        self.tokens = ids()
+        owners = RingOwners([(window, capacity)] if window else [])
+        self.slot = Slot(0, 1024, owners, Checkpoints(0) if recurrent else None)
 
     def prompt(self, *tokens):
         """Feeds a prompt; returns how many of its tokens were fed."""
-        tokens = ids(*tokens)
-        at = resume_at(self.tokens, tokens, self.owners, recurrent=self.recurrent)
-        self.owners.write(at, len(tokens) - at)
-        self.tokens = tokens
-        return len(tokens) - at
+        kept, _ = self.slot.rewind(ids(*tokens), cache_prompt=True)
+        assert list(self.slot.held) == list(tokens[: kept.at])
+        count = len(tokens) - kept.at
+        self.slot.fed(ids(*tokens[kept.at :]), count)
+        return count
 
     def draw(self, *tokens):
-        self.owners.write(len(self.tokens), len(tokens))
-        self.tokens = np.concatenate([self.tokens, ids(*tokens)])
+        for token in tokens:
+            self.slot.fed(token)
 
 
 @given(st.lists(st.integers(0, 2)), st.lists(st.integers(0, 2)))

@@ -1,0 +1,97 @@
+"""Where a memory that cannot be rewound may be taken up again.
+
+A delta net's matrix holds everything it has read in one state: going back means having kept a
+copy. A slot keeps a few, at places a later prompt is likely to part from this one: where an
+earlier prompt parted, and every 1,024 positions of a long prompt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+EVERY = 1024  # positions between the copies of a long prompt
+FLOOR = 256  # positions below which reading again is cheaper than keeping a copy
+
+
+@dataclass
+class Checkpoint:
+    """The recurrent state after the first ``position`` tokens of what the slot holds."""
+
+    position: int
+    state: np.ndarray  # (bytes,) u8, as States.take_recurrent gives it
+    used: int  # larger: more recently
+
+
+class Checkpoints:
+    """The copies of one slot, at most ``count``; a later prompt takes up the latest it shares."""
+
+    def __init__(self, count: int):
+        self._count = count
+        self._kept: list[Checkpoint] = []
+        self._spare: list[np.ndarray] = []  # memory of copies that were dropped
+        self._clock = 0
+
+    @property
+    def positions(self) -> list[int]:
+        return sorted(one.position for one in self._kept)
+
+    def wanted(self, start: int, shared: int, end: int) -> list[int]:
+        """Where to keep copies of a prompt of ``end`` tokens that is read from ``start`` on.
+
+        shared: tokens it has in common with what the slot held: others may part there too.
+        """
+        if not self._count:
+            return []
+        places = set(range((start // EVERY + 1) * EVERY, end, EVERY))
+        if start < shared < end and shared >= FLOOR:
+            places.add(shared)
+        return sorted(places)
+
+    def latest(self, limit: int) -> list[Checkpoint]:
+        """Those at or before ``limit``, the furthest first."""
+        fitting = [one for one in self._kept if one.position <= limit]
+        return sorted(fitting, key=lambda one: -one.position)
+
+    def touch(self, checkpoint: Checkpoint) -> None:
+        """It was taken up."""
+        self._clock += 1
+        checkpoint.used = self._clock
+
+    def forget_after(self, position: int) -> None:
+        """The slot holds other tokens from ``position`` on."""
+        self._spare += [one.state for one in self._kept if one.position > position]
+        self._kept = [one for one in self._kept if one.position <= position]
+
+    def room(self, position: int, size: int) -> np.ndarray | None:
+        """Memory for a copy of ``size`` bytes at ``position``, which is kept from now on.
+
+        None where none is to be made: too early, or there is one. The least recently used one
+        makes room.
+        """
+        if position < FLOOR or not self._count:
+            return None
+        for one in self._kept:
+            if one.position == position:
+                self.touch(one)
+                return None
+        if len(self._kept) == self._count:
+            oldest = min(self._kept, key=lambda one: one.used)
+            self._kept.remove(oldest)
+            self._spare.append(oldest.state)
+        state = self._spare.pop() if self._spare else np.empty(size, np.uint8)
+        made = Checkpoint(position, state, 0)
+        self.touch(made)
+        self._kept.append(made)
+        return state
+
+
+def granted(asked: int, slots: int, size: int, memory: int) -> int:
+    """Copies a slot may keep: as many as asked, fewer where ``memory`` bytes do not hold them.
+
+    size: bytes of one copy, 0 for a memory that can be rewound.
+    """
+    if not size:
+        return 0
+    return max(0, min(asked, memory // (slots * size)))
