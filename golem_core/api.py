@@ -15,18 +15,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from golem_core import arguments
+from golem_core.embedding import Embedding, open_embedding
+from golem_core.model.embedder import embeds, open_embedder
+from golem_core.model.errors import CannotEmbed
 from golem_core.sample import SamplerParams
 from golem_core.schedule import Engine, Job, Request, Result, SlotState
 from golem_core.schedule import Step as EngineStep
 from golem_core.text.rendered import encode_rendered
 
+__all__ = ["CannotEmbed", "Embedding", "Generation", "Session", "SlotBusy", "Step", "open"]
+
 MOST_THREADS = 1024
 MOST_SLOTS = 256
 RESET_SECONDS = 0.005  # between two looks at a slot whose answer was given up
-
-
-class CannotEmbed(NotImplementedError):
-    """The model draws text and gives no vectors."""
 
 
 class Step(NamedTuple):
@@ -240,12 +241,13 @@ class Session:
         )
         return self.generate(encode_rendered(self.model.tokenizer, text), **generate)
 
-    def embed(self, texts: str | Sequence[str]) -> Any:
-        """Vectors of texts, where the model gives some. Raises CannotEmbed."""
-        raise CannotEmbed(
-            f"{self.model.name} ({self.model.architecture}) draws text and gives no vectors: open "
-            "an embedding model instead"
-        )
+    def embed(self, texts: str | Sequence[str], **options: Any) -> Any:
+        """Vectors of texts by the chat model's own weights, as Embedding.embed makes them.
+
+        The last token's row, or what the file's pooling_type says. Raises CannotEmbed where the
+        model keeps more of a conversation than keys and values.
+        """
+        return self.model.embedding().embed(texts, **options)
 
 
 def open(
@@ -261,15 +263,16 @@ def open(
     request_timeout: float = 0.0,
     progress: Callable[[float], None] | None = None,
     **model: Any,
-) -> Session:
-    """Opens a GGUF chat model.
+) -> Session | Embedding:
+    """Opens a GGUF model: a Session to draw from, or an Embedding where the file makes vectors.
 
     context: positions kept, cut between ``parallel`` conversations; 0 = as trained. threads: cores
     to compute on, the physical ones when None. queue: requests that may wait for their turn.
     cache_ttl: seconds after which an idle conversation is forgotten, 0 = never. default_length:
     most tokens of an answer that names no ``max_tokens``. queue_timeout, request_timeout: seconds
     an answer may wait, and take, 0 = any time. progress: called with 0 … 1 while weights are
-    prepared. model: further arguments of ``golem_core.model.open_decoder``.
+    prepared. model: further arguments of ``golem_core.model.open_decoder``. An Embedding takes of
+    these threads, queue and progress.
 
     Raises ValueError (its text names the file and what is wrong, or the argument), TypeError or
     OSError.
@@ -292,6 +295,10 @@ def open(
         "progress": progress,
     }
     _check_names(model, open_decoder)
+    if embeds(path, model.get("plugins")):
+        taken = inspect.signature(open_embedder).parameters
+        given = {name: value for name, value in model.items() if name in taken}
+        return open_embedding(path, queue=engine["queue"], **given)
     return Session(open_decoder(path, **model), **engine)
 
 

@@ -27,6 +27,7 @@ class Note:
 
     jobs: list[Job] = field(default_factory=list)
     refusal: str = ""
+    done: str = ""  # what was done for it, where no job of the engine tells
     prompts: list[str] = field(default_factory=list)  # kept only to be logged
     release: Callable[[], None] = lambda: None  # gives the model back once the answer has left
     load_seconds: float = 0.0  # what loading its model took
@@ -100,6 +101,8 @@ class AccessLog:
         results = [job.result for job in note.jobs if job.result is not None]
         if results:
             line += f" — {describe(results)}"
+        if note.done:
+            line += f" — {note.done}"
         if note.refusal:
             line += f": {_printable(note.refusal)}"
         if self.prompts:

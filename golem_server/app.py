@@ -2,14 +2,17 @@
 
 import sys
 import traceback
+from collections.abc import Callable
+from typing import Any
 
 import falcon
 
 from golem_core.sample import ParamError
 from golem_core.schedule import ScheduleError
 from golem_core.text.template import TemplateError
-from golem_server import anthropic, health, models, openai, responses
+from golem_server import anthropic, embed_ollama, embeddings, health, models, openai, responses
 from golem_server.access_log import NOTE, AccessLog
+from golem_server.disconnect import client_gone
 from golem_server.errors import ClientGone, Refusal, answer, as_refusal, encode, of_falcon
 from golem_server.guards import Guards
 from golem_server.service import Service
@@ -24,10 +27,13 @@ def create_app(service: Service) -> "Application":
     Raises:
         SettingsError: when the file of keys cannot be used.
     """
-    app = falcon.App(middleware=[Guards(service)])
-    app.add_error_handler(Exception, _handle)
-    app.add_error_handler(falcon.HTTPError, _handle_falcon)
-    app.add_error_handler(ClientGone, _handle_gone)
+    app = falcon.App(middleware=[_Context(), Guards(service)])
+    errors = _Errors()
+    errors.words(anthropic.PATH, anthropic.error_body)
+    errors.words("/api/", embed_ollama.error_body)
+    app.add_error_handler(Exception, errors.handle)
+    app.add_error_handler(falcon.HTTPError, errors.handle_falcon)
+    app.add_error_handler(ClientGone, errors.handle_gone)
 
     whole = health.Health(service)
     for path in ("/health", "/v1/health", "/health/ready"):
@@ -37,15 +43,27 @@ def create_app(service: Service) -> "Application":
     for path in ("/v1/models", "/models"):
         app.add_route(path, models.Models(service))
         app.add_route(path + "/{name:path}", models.Model(service))
+    limit = service.server.max_body
+    if service.chats or service.server.embed is not None:
+        app.add_route("/v1/embeddings", embeddings.Embeddings(service, limit))
+        app.add_route("/api/embed", embed_ollama.Embed(service, limit))
+        app.add_route("/api/embeddings", embed_ollama.EmbedOne(service, limit))
+        for path in ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking"):
+            app.add_route(path, embeddings.Rerank(service, limit))
     if service.chats:
-        limit = service.server.max_body
         for path in ("/v1/chat/completions", "/chat/completions"):
             app.add_route(path, openai.ChatCompletions(service, limit))
         app.add_route("/v1/completions", openai.Completions(service, limit))
         app.add_route("/v1/responses", responses.Responses(service, limit))
         app.add_route(anthropic.PATH, anthropic.Messages(service, limit))
         app.add_route(anthropic.PATH + "/count_tokens", anthropic.CountTokens(service, limit))
-    service.attach(app.add_route)
+
+    def add_route(template: str, resource: Any) -> None:
+        app.add_route(template, resource)
+        if hasattr(resource, "error_body"):
+            errors.words(template, resource.error_body)
+
+    service.attach(add_route)
     return Application(app, service)
 
 
@@ -58,27 +76,44 @@ class Application(AccessLog):
         self.falcon = app
 
 
-def _refuse(req: falcon.Request, resp: falcon.Response, refusal: Refusal) -> None:
-    req.env[NOTE].refusal = refusal.logged
-    answer(resp, refusal)
-    if req.path.startswith(anthropic.PATH):
-        resp.data = encode(anthropic.error_body(refusal))
+class _Context:
+    """Middleware: what a resource may ask about its request."""
+
+    def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
+        req.context.gone = client_gone(req.env)  # says whether the client has hung up
 
 
-def _handle(req: falcon.Request, resp: falcon.Response, error: Exception, params: dict) -> None:
-    if not isinstance(error, EXPECTED):
-        traceback.print_exception(error, file=sys.stderr)
-    _refuse(req, resp, as_refusal(error))
+class _Errors:
+    """Every error as a response, in the words of the dialect whose path it happened on."""
 
+    def __init__(self) -> None:
+        self._bodies: list[tuple[str, Callable[[Refusal], Any]]] = []
 
-def _handle_falcon(
-    req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError, params: dict
-) -> None:
-    _refuse(req, resp, of_falcon(error))
+    def words(self, prefix: str, body: Callable[[Refusal], Any]) -> None:
+        """Refusals on paths that begin so have the body that this makes of them."""
+        self._bodies.append((prefix, body))
 
+    def _refuse(self, req: falcon.Request, resp: falcon.Response, refusal: Refusal) -> None:
+        req.env[NOTE].refusal = refusal.logged
+        answer(resp, refusal)
+        for prefix, body in self._bodies:
+            if req.path.startswith(prefix):
+                resp.data = encode(body(refusal))
 
-def _handle_gone(
-    req: falcon.Request, resp: falcon.Response, error: ClientGone, params: dict
-) -> None:
-    resp.status = "499 Client Closed Request"
-    resp.data = b""
+    def handle(
+        self, req: falcon.Request, resp: falcon.Response, error: Exception, params: dict
+    ) -> None:
+        if not isinstance(error, EXPECTED):
+            traceback.print_exception(error, file=sys.stderr)
+        self._refuse(req, resp, as_refusal(error))
+
+    def handle_falcon(
+        self, req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError, params: dict
+    ) -> None:
+        self._refuse(req, resp, of_falcon(error))
+
+    def handle_gone(
+        self, req: falcon.Request, resp: falcon.Response, error: ClientGone, params: dict
+    ) -> None:
+        resp.status = "499 Client Closed Request"
+        resp.data = b""

@@ -34,7 +34,8 @@ OTHER_VARIABLES = {
     "GOLEM_EXT": "while building: only the extensions whose path contains this",
     "GOLEM_TEST_DATA": "while testing: the folder of the larger oracles",
 }
-MODELS = (("server", "model"), ("server", "models"))  # settings that name what to serve
+# Settings that name what to serve.
+MODELS = (("server", "model"), ("server", "models"), ("server", "embed"))
 SPARE_THREADS = 16  # for /health and the like, while every other thread serves a generation
 
 
@@ -47,6 +48,9 @@ class ServerSettings:
         None,
         "folder of pinned models (golem-models), loaded when a request names one",
         placeholder="DIR",
+    )
+    embed: Path | None = setting(
+        None, "GGUF file of an embedding model, for /v1/embeddings and its kin"
     )
     models_max: int = setting(1, "models of -models in memory at a time", low=1, high=64)
     keep_alive: Duration = setting(

@@ -50,21 +50,40 @@ def _named(name: str) -> dict[str, Any]:
     }
 
 
+def embedding_entry(service: Service) -> dict[str, Any]:
+    """The entry of ``-embed``'s model; under ``-alias`` where it is served alone."""
+    model = service.embedding.model
+    about = _named(model.name if service.chats else service.name)
+    about["capabilities"] = ["embedding"]
+    about["meta"] = {
+        "vocab_type": VOCABULARIES.get(model.tokenizer.model, 0),
+        "n_vocab": model.tokenizer.n_vocab,
+        "n_ctx": model.context,
+        "n_ctx_train": model.context,
+        "n_embd": model.width,
+        "n_params": model.n_params,
+        "size": model.size_bytes,
+        "ftype": model.file_type,
+    }
+    return about
+
+
 def entries(service: Service) -> list[dict[str, Any]]:
     """All of ``data``."""
-    if not service.chats:
-        return [_named(service.name)]
     if service.phase is not Phase.READY:
         raise service.unavailable()
-    return [entry(service, model) for model in service.entries()]
+    found = [entry(service, model) for model in service.entries()] if service.chats else []
+    if service.embedding is not None:
+        found.append(embedding_entry(service))
+    return found or [_named(service.name)]
 
 
 def listing(service: Service) -> dict[str, Any]:
     """The body of ``GET /v1/models``."""
     data = entries(service)
-    capabilities = ["completion"] if service.chats else []
+    otherwise = ["completion"] if service.chats else []
     return {
-        "models": [_as_ollama(one["id"], capabilities) for one in data],
+        "models": [_as_ollama(one["id"], one.get("capabilities", otherwise)) for one in data],
         "object": "list",
         "data": data,
     }

@@ -35,7 +35,7 @@ def announce(service: Service, url: str) -> None:
     if service.chats:
         carries = f"{service.server.parallel} conversations at once, batched into one pass"
     else:
-        carries = " and ".join(one.plugin for one in service.opened) + " only"
+        carries = " and ".join(service.carries) + " only"
     say(f"listening on {url}/v1 — {carries}")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import falcon
 
+from golem_core.embedding import Embedding, open_embedding
 from golem_core.model import Model, ModelError, open_decoder
 from golem_core.model.describe import name_of
 from golem_core.pins import Manifest, PinError, UnknownModel
@@ -82,6 +83,7 @@ class Service:
         self.phase = Phase.LOADING
         self.progress = 0.0  # of loading, 0 … 1
         self.opened: list[Opened] = []
+        self.embedding: Embedding | None = None  # the model of -embed
         self.lines: list[str] = []  # of the start-up log
         self.residency = Residency(self._engine_of, most=self.server.models_max)
         self._opener = opener
@@ -102,7 +104,15 @@ class Service:
             return self.server.alias
         if self.server.model is not None:
             return name_of(self.server.model)
+        if self.server.embed is not None:
+            return name_of(self.server.embed)
         return self.opened[0].plugin if self.opened else "golem"
+
+    @property
+    def carries(self) -> list[str]:
+        """What is served besides chat, as the start-up log calls it."""
+        embeds = ["embeddings"] if self.server.embed is not None else []
+        return embeds + [one.plugin for one in self.opened]
 
     @property
     def engine(self) -> Engine:
@@ -243,12 +253,12 @@ class Service:
         self.lines += [str(failure) for failure in self.plugins.failures]
         try:
             self._open_chat(began)
+            self._open_embedding()
             self._open_capabilities()
-        except Refusal as error:
-            self.residency.close()
-            raise ModelError(error.message) from error
-        except BaseException:
-            self.residency.close()
+        except BaseException as error:
+            self._close_models()
+            if isinstance(error, Refusal):
+                raise ModelError(error.message) from error
             raise
         self.residency.start()
         self.phase = Phase.READY
@@ -273,6 +283,31 @@ class Service:
                 f"all on cpu, loaded in {took} on {cores} cores",
                 "template: " + ("the file's" if model.template_source == "file" else "built in"),
             ]
+
+    def _open_embedding(self) -> None:
+        server = self.server
+        if server.embed is None:
+            return
+        self.embedding = open_embedding(
+            server.embed,
+            queue=server.queue,
+            threads=server.threads or None,
+            mapped=not server.no_mmap,
+            progress=self._report,
+            plugins=self.plugins,
+        )
+        model = self.embedding.model
+        gives = "scores of pairs" if model.ranks else f"vectors of {model.width}"
+        took = go_duration(model.seconds, round_to=0.001)
+        self.lines.append(
+            f"{model.name}: {model.architecture}, {model.blocks} blocks, {gives}, "
+            f"texts of {model.context} tokens, {model.pooling} pooling, on cpu, loaded in {took}"
+        )
+
+    def _close_models(self) -> None:
+        self.residency.close()
+        if self.embedding is not None:
+            self.embedding.close()
 
     def _engine_of(self, entry: Entry) -> Engine:
         """Open the model of an entry and start its engine."""
@@ -314,7 +349,7 @@ class Service:
     def close(self) -> None:
         """End everything; answers that are not finished fail."""
         self.drain()
-        self.residency.close()
+        self._close_models()
         opened, self.opened = self.opened, []
         for one in opened:
             one.capability.close()

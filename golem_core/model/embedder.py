@@ -23,7 +23,7 @@ from golem_core.graph.weights import WeightError
 from golem_core.model.decoder import Decoder
 from golem_core.model.describe import file_type, name_of, refuse_other_kinds
 from golem_core.model.encoder import Encoder, read_pooling
-from golem_core.model.errors import ModelError
+from golem_core.model.errors import CannotEmbed, ModelError
 from golem_core.model.memory import memory_limit
 from golem_core.plugins import Plugins, UnknownArchitecture, load_plugins
 from golem_core.reference import ReferenceExecutor
@@ -33,10 +33,6 @@ COLUMNS = 4096  # tokens of a pass, where no text is longer
 TEXTS = 1024  # of a pass
 LONGEST = 8192  # tokens of a text, whatever the model was trained on
 EXECUTORS = ("cpu", "reference")
-
-
-class CannotEmbed(ValueError):
-    """The model gives no vectors; the text says why."""
 
 
 class _Network(Protocol):
@@ -217,10 +213,12 @@ class Embedder:
 
 
 def embeds(path: str | Path, plugins: Plugins | None = None) -> bool:
-    """Whether a file is of an architecture that only makes vectors."""
+    """Whether a file is made for vectors: an encoder, or a decoder that says how to pool."""
     with GGUF.open(path) as file:
         known = (load_plugins() if plugins is None else plugins).embedders()
-        return file.metadata.get("general.architecture") in known
+        architecture = file.metadata.get("general.architecture")
+        pooling = file.metadata.get(f"{architecture}.pooling_type", 0)
+        return architecture in known or (isinstance(pooling, int) and pooling > 0)
 
 
 def open_embedder(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -59,6 +60,8 @@ class Model:
     estimate: Estimate
     seconds: float = 0.0
     sampling: dict[str, Any] = field(default_factory=dict)
+    _embedding: Any = None
+    _embedding_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def name(self) -> str:
@@ -142,8 +145,23 @@ class Model:
         """How the file is quantised: "Q4_K_M"."""
         return file_type(self.file)
 
+    def embedding(self) -> Any:
+        """Vectors of texts by these weights (golem_core.embedding.Embedding), made on first use.
+
+        Closed with the model. Raises CannotEmbed.
+        """
+        from golem_core.embedding import embedding_of
+
+        with self._embedding_lock:
+            if self._embedding is None:
+                self._embedding = embedding_of(self)
+            return self._embedding
+
     def close(self) -> None:
         """Frees the executor's memory and the map of the file."""
+        with self._embedding_lock:
+            if self._embedding is not None:
+                self._embedding.close()
         self.executor.close()
         self.file.close()
 

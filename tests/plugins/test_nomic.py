@@ -4,9 +4,6 @@ tests/data/embed: a random model of 4 blocks in the layout of llama.cpp's conver
 the ids that llama-tokenize gave, vectors computed in PyTorch, and those llama-server answered.
 """
 
-import gzip
-import json
-
 import numpy as np
 import pytest
 
@@ -14,16 +11,15 @@ from golem_core.cpu import features
 from golem_core.formats.gguf import GGUF, write_gguf
 from golem_core.model import ModelError
 from golem_core.model.embedder import embeds, open_embedder
-from tests.paths import data, external
+from tests.embedding import cases, write_tiny
+from tests.paths import external
 
-CASES = json.loads(gzip.decompress(data("embed/nomic_vectors.json.gz").read_bytes()))
+CASES = cases()
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    made = tmp_path_factory.mktemp("embed") / "tiny-nomic-moe.f16.gguf"
-    made.write_bytes(gzip.decompress(data("embed/tiny-nomic-moe.f16.gguf.gz").read_bytes()))
-    return made
+    return write_tiny(tmp_path_factory.mktemp("embed"))
 
 
 @pytest.fixture(scope="module")

@@ -35,11 +35,16 @@ COMMANDS = {
         "tests.server.fake:create_app()",
     ],
     "golem-server": [sys.executable, "-m", "golem_server.cli"],  # on a real model file
+    "golem-gunicorn": [
+        *(sys.executable, "-m", "gunicorn", "-c", "python:golem_server.gunicorn_conf"),
+        "golem_server.wsgi:create_app()",
+    ],
 }
 LISTENING = {
     "waitress": r"listening on http://([\d.]+):(\d+)/v1",
     "gunicorn": r"Listening at: http://([\d.]+):(\d+)",
     "golem-server": r"listening on http://([\d.]+):(\d+)/v1",
+    "golem-gunicorn": r"Listening at: http://([\d.]+):(\d+)",
 }
 
 

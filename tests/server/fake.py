@@ -14,6 +14,7 @@ from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 
+from golem_core.model.errors import CannotEmbed
 from golem_core.state.states import States
 from golem_core.text.tagged_calls import QwenCalls
 from golem_core.text.template import TemplateError
@@ -233,6 +234,9 @@ class FakeModel:
             metadata={"tokenizer.ggml.model": "gpt2"}, changed=lambda: False, lost=False
         )
         self.closed = False
+
+    def embedding(self):
+        raise CannotEmbed("fake gives no vectors")
 
     def close(self):
         self.closed = True

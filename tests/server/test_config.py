@@ -1,6 +1,7 @@
 """The server's settings, its command, and where it listens."""
 
 import os
+import re
 import socket
 import tomllib
 
@@ -29,8 +30,10 @@ def command(capsys, monkeypatch, *arguments, **environ):
 def test_nothing_given_is_one_line_that_says_what_would_help(capsys, monkeypatch):
     status, out, err = command(capsys, monkeypatch)
     assert (status, out) == (1, "")
-    assert err == (
-        "golem-server: no model: pass -model or -models, or set GOLEM_MODEL or GOLEM_MODELS\n"
+    assert re.fullmatch(
+        r"golem-server: no model: pass -model, -models(, | or )-embed.*, "
+        r"or set GOLEM_MODEL, GOLEM_MODELS(, | or )GOLEM_EMBED.*\n",
+        err,
     )
 
 
@@ -139,7 +142,8 @@ def test_a_plugin_that_serves_something_is_enough():
     with pytest.raises(SettingsError) as refusal:
         config.validate(config.load([], plugins, {}).settings)
     assert str(refusal.value) == (
-        "no model: pass -model, -models or -tts, or set GOLEM_MODEL, GOLEM_MODELS or GOLEM_TTS"
+        "no model: pass -model, -models, -embed or -tts, or set GOLEM_MODEL, GOLEM_MODELS, "
+        "GOLEM_EMBED or GOLEM_TTS"
     )
 
 

@@ -71,7 +71,7 @@ def test_its_line_is_in_the_start_up_log(client):
 
 
 def test_its_flag_is_a_way_to_have_something_to_serve(plugins):
-    with pytest.raises(SettingsError, match="pass -model, -models or -words, or set "):
+    with pytest.raises(SettingsError, match="pass -model, -models, -embed or -words, or set "):
         config.validate(config.load([], plugins, {}).settings)
 
 

@@ -185,7 +185,7 @@ def test_a_prompt_as_long_as_the_context_is_refused_with_the_counts(served, stre
         ("POST", "/health"),
         ("OPTIONS", CHAT),
         ("GET", "/v1/models/"),
-        ("POST", "/v1/embeddings"),
+        ("GET", "/v1/embeddings"),
     ],
 )
 def test_an_unknown_path_or_method_is_file_not_found(served, method, path):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from golem_core.model.errors import CannotEmbed
 from golem_core.sample import SamplerParams
 from golem_core.schedule import Request
 from golem_core.state import Matrix, Ring, States
@@ -218,6 +219,9 @@ class FakeModel:
 
     def close(self):
         self.closed = True
+
+    def embedding(self):
+        raise CannotEmbed("fake (hash) gives no vectors")
 
     def answers(self, script):
         """Scripted answers: {prompt text: answer text}; an answer ends with the end token."""
