@@ -55,6 +55,8 @@ class Dim:
 
     def exact_div(self, divisor: int) -> Dim:
         """self / divisor where every factor and the constant are multiples of it."""
+        if divisor == 1:
+            return self
         if self.divisor != 1 or self.const % divisor or any(f % divisor for _, f in self.terms):
             raise ProgramError(f"{divisor} does not divide the extent {self}")
         return Dim(tuple((s, f // divisor) for s, f in self.terms), self.const // divisor)

@@ -6,6 +6,8 @@ tensor; found later, it would name an op.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from golem_core.graph.weights import Weight, WeightError, Weights
@@ -15,7 +17,11 @@ class Tensors(Weights):
     """Weights whose shapes are asked for: ``b.matrix("attn_q", 256, 640)``."""
 
     def block(self, index: int) -> Tensors:
-        return Tensors(self._tensors, f"{self._prefix}blk.{index}.", self._used)
+        return self.below(f"blk.{index}")
+
+    def below(self, prefix: str) -> Tensors:
+        """The tensors whose names go on after a prefix and a dot."""
+        return Tensors(self._tensors, f"{self._prefix}{prefix}.", self._used)
 
     def matrix(self, name: str, *shape: int, tied: str | None = None) -> Weight:
         """The matrix (out, in), or a stack (experts, out, in), with its bias and scale.
@@ -27,6 +33,20 @@ class Tensors(Weights):
         weight = self.linear(name, tied=tied)
         self._check(weight.name, weight.shape, shape)
         return weight
+
+    def flattened(self, name: str, *shape: int) -> Weight:
+        """A kernel (out, a, b …) as the matrix (out, a · b · …) that multiplies what it sees."""
+        if name not in self:
+            raise self._missing(name, shape)
+        tensor = self._find(name)
+        self._check(f"{self._prefix}{name}", tensor.shape, shape)
+        if tensor.type.weights != 1:
+            raise WeightError(
+                f"{self._prefix}{name} is {tensor.type.name}; a kernel's type is plain"
+            )
+        flat = math.prod(shape[1:])
+        data = tensor.data.reshape(shape[0], -1)
+        return Weight(tensor.name, (shape[0], flat), tensor.type, data, self.get(f"{name}.bias"))
 
     def vector(self, name: str, *shape: int) -> np.ndarray:
         """A small tensor as f32: norms, frequencies. Raises WeightError."""
