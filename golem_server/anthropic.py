@@ -17,6 +17,7 @@ from golem_server.access_log import NOTE
 from golem_server.body import json_type, read_object
 from golem_server.drawing import submit
 from golem_server.errors import JSON, Refusal, encode
+from golem_server.llama_settings import CHAT
 from golem_server.reply import Delta, Reply, random_letters
 from golem_server.schema import INT_MAX, ChatRequest, read_request, typed, whole
 from golem_server.service import Service
@@ -420,7 +421,9 @@ class Messages(_Resource):
             turn = self._turn(req, engine, request)
             # What they ask for is in the turn's own grammar.
             rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
-            answer = submit(req, engine, request, rest, [turn.tokens], **turn.options)
+            answer = submit(
+                req, engine, request, rest, [turn.tokens], chat_format=CHAT, **turn.options
+            )
         reply, header = turn.reply(), _Header(self.service, request)
         if request.stream:
             note = req.env[NOTE]

@@ -10,7 +10,18 @@ import falcon
 from golem_core.sample import ParamError
 from golem_core.schedule import ScheduleError
 from golem_core.text.template import TemplateError
-from golem_server import anthropic, embed_ollama, embeddings, health, models, openai, responses
+from golem_server import (
+    anthropic,
+    embed_ollama,
+    embeddings,
+    health,
+    llama,
+    metrics,
+    models,
+    openai,
+    records,
+    responses,
+)
 from golem_server.access_log import NOTE, AccessLog
 from golem_server.disconnect import client_gone
 from golem_server.errors import ClientGone, Refusal, answer, as_refusal, encode, of_falcon
@@ -48,6 +59,8 @@ def create_app(service: Service) -> "Application":
         app.add_route("/v1/embeddings", embeddings.Embeddings(service, limit))
         app.add_route("/api/embed", embed_ollama.Embed(service, limit))
         app.add_route("/api/embeddings", embed_ollama.EmbedOne(service, limit))
+        for path in ("/embedding", "/embeddings"):
+            app.add_route(path, llama.Embedding(service, limit))
         for path in ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking"):
             app.add_route(path, embeddings.Rerank(service, limit))
     if service.chats:
@@ -57,6 +70,10 @@ def create_app(service: Service) -> "Application":
         app.add_route("/v1/responses", responses.Responses(service, limit))
         app.add_route(anthropic.PATH, anthropic.Messages(service, limit))
         app.add_route(anthropic.PATH + "/count_tokens", anthropic.CountTokens(service, limit))
+        llama.add_routes(app, service)
+    app.add_route("/metrics", metrics.Metrics(service))
+    app.add_route("/golem", records.About(service))
+    app.add_route("/golem/records", records.LastAnswers(service))
 
     def add_route(template: str, resource: Any) -> None:
         app.add_route(template, resource)

@@ -12,6 +12,7 @@ from golem_server.access_log import NOTE
 from golem_server.answer import Answer
 from golem_server.disconnect import client_gone
 from golem_server.errors import Refusal
+from golem_server.llama_settings import PLAIN, asked_of
 from golem_server.schema import Drawing, whole
 
 
@@ -21,11 +22,13 @@ def submit(
     request: Drawing,
     body: Mapping[str, Any],
     prompts: Sequence[Sequence[int]],
+    *,
+    chat_format: str = PLAIN,
     **options: Any,
 ) -> Answer:
     """One job for each answer to each prompt, all or none; those to one prompt in a row.
 
-    options: further fields of golem_core's Request.
+    chat_format: as llama-server calls it. options: further fields of golem_core's Request.
 
     Raises:
         Refusal, ParamError, ContextExceeded, QueueFull, EngineClosed: nothing is left running.
@@ -39,8 +42,10 @@ def submit(
             f"n is {count}: this server draws {answers}; start it with a larger -parallel for more"
         )
     params = SamplerParams.resolve(model.sampling, body, tokenizer=model.tokenizer)
+    limits = request.limits
     slot = request.id_slot
     slot = -1 if slot is None else whole("id_slot", slot, -1, slots - 1)
+    asked = asked_of(request, limits, chat_format)
     jobs: list[Job] = req.env[NOTE].jobs
     try:
         for tokens in prompts:
@@ -54,6 +59,11 @@ def submit(
                             stop=request.stops,
                             cache_prompt=request.cache_prompt is not False,
                             id_slot=slot,
+                            post_sampling_probs=bool(request.post_sampling_probs),
+                            indent=limits.n_indent,
+                            limit_ms=limits.t_max_predict_ms,
+                            reports=bool(request.stream and request.return_progress),
+                            note=asked,
                             **options,
                         )
                     )

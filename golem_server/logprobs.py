@@ -12,25 +12,33 @@ from golem_core.text.detokenizer import characters
 
 Entry = dict[str, Any]
 
+LOWEST = -3.4028234663852886e38  # what a probability of 0 has for its logarithm
+
 
 class Entries:
-    """The entries of one answer, until they leave with a piece of it."""
+    """The entries of one answer, until they leave with a piece of it.
 
-    def __init__(self, tokenizer: Any):
+    after: they hold probabilities among what the sampler left, not logarithms of the model's.
+    """
+
+    def __init__(self, tokenizer: Any, after: bool = False):
         self._tokenizer = tokenizer
+        self._value, self._top = ("prob", "top_probs") if after else ("logprob", "top_logprobs")
+        self._after = after
         self._waiting: list[Entry] = []
 
     def take(self, step: Step) -> None:
         """Makes the entry of a step, if it has one."""
         if step.probs is None or not step.whole:
             return
+        top = [one for one in step.probs.top if one[1] > 0 or not self._after]
         self._waiting.append(
             {
                 "id": step.token,
                 "token": step.text,
                 "bytes": list(step.text.encode()),
-                "logprob": step.probs.drawn,
-                "top_logprobs": [self._candidate(*one) for one in step.probs.top],
+                self._value: max(step.probs.drawn, LOWEST),
+                self._top: [self._candidate(*one) for one in top],
             }
         )
 
@@ -44,10 +52,15 @@ class Entries:
         waiting, self._waiting = self._waiting, []
         return waiting
 
-    def _candidate(self, token: int, logprob: float) -> Entry:
+    def _candidate(self, token: int, value: float) -> Entry:
         raw = self._tokenizer.piece(token)
         text = characters(raw)
-        return {"id": token, "token": text, "bytes": list(raw), "logprob": logprob}
+        return {
+            "id": token,
+            "token": text,
+            "bytes": list(raw),
+            self._value: max(value, LOWEST),
+        }
 
 
 def legacy(entries: Iterable[Entry], start: int, top: int) -> dict[str, list[Any]]:

@@ -1,9 +1,8 @@
 """OpenAI's ``/v1/chat/completions`` and ``/v1/completions``, with llama-server's bodies."""
 
-import itertools
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 import falcon
 
@@ -15,16 +14,15 @@ from golem_server.answer import new_id, usage
 from golem_server.body import read_object
 from golem_server.drawing import submit
 from golem_server.errors import JSON, Refusal, encode
+from golem_server.llama_native import Native
+from golem_server.llama_settings import CHAT
 from golem_server.logprobs import Entries, legacy
+from golem_server.progress import Reports, so_far
+from golem_server.prompts import encode_elements, read_prompts, text_of
 from golem_server.reply import Delta, Reply, call_json
 from golem_server.schema import ChatRequest, CompletionRequest, Drawing, read_request
 from golem_server.service import Service
 from golem_server.version import FINGERPRINT
-
-WRONG_PROMPT = (
-    '"prompt" elements must be a string, a list of tokens, a JSON object containing a prompt '
-    "string, or a list of mixed strings & tokens."
-)
 
 
 class _Header:
@@ -75,14 +73,19 @@ class _Resource:
         self.max_body = max_body
 
     def _stream(
-        self, req: falcon.Request, resp: falcon.Response, answer: Any, writer: sse.Writer
+        self,
+        req: falcon.Request,
+        resp: falcon.Response,
+        answer: Any,
+        writer: sse.Writer,
+        ping: float | None,
     ) -> None:
         note = req.env[NOTE]
 
         def failed(refusal: Refusal) -> None:
             note.refusal = refusal.logged
 
-        sse.respond(resp, answer, writer, failed)
+        sse.respond(resp, answer, writer, failed, ping=ping)
 
 
 # ---- chat ----
@@ -113,11 +116,19 @@ class _ChatWriter:
     """The chunks of a streamed chat answer."""
 
     KIND = "chat.completion.chunk"
+    ROLE: ClassVar[dict[str, Any]] = {"role": "assistant", "content": None}
 
-    def __init__(self, header: _Header, replies: list[Reply], include_usage: bool):
+    def __init__(
+        self, header: _Header, replies: list[Reply], jobs: Sequence[Job], request: ChatRequest
+    ):
         self.header = header
         self.replies = replies
-        self.include_usage = include_usage
+        self.jobs = jobs
+        self.include_usage = request.include_usage
+        self._timed = bool(request.timings_per_token)
+        # Who asks how far the prompt is gets the role again when the answer begins.
+        self._silent = set(range(len(jobs))) if request.return_progress else set()
+        self._reports = Reports(jobs, self._timed)
 
     def _chunk(
         self, index: int, delta: dict[str, Any], entries: Any, reason: str | None, **more: Any
@@ -127,20 +138,40 @@ class _ChatWriter:
             choice["logprobs"] = {"content": entries}
         return self.header.chunk([choice], self.KIND, **more)
 
-    def _deltas(self, index: int, deltas: list[Delta]) -> bytes:
-        return b"".join(self._chunk(index, delta_json(d), d.entries, None) for d in deltas)
+    def _deltas(self, index: int, deltas: list[Delta], **more: Any) -> bytes:
+        return b"".join(self._chunk(index, delta_json(d), d.entries, None, **more) for d in deltas)
+
+    def _told(self) -> bytes:
+        reports = self._reports.fresh()
+        return b"".join(self._chunk(i, self.ROLE, (), None, **more) for i, more in reports)
+
+    def _begun(self, index: int) -> bytes:
+        if index not in self._silent:
+            return b""
+        self._silent.remove(index)
+        return self._chunk(index, self.ROLE, (), None)
 
     def opening(self) -> bytes:
-        first = {"role": "assistant", "content": None}
-        return b"".join(self._chunk(index, first, (), None) for index in range(len(self.replies)))
+        if self._silent:
+            return self._told()
+        return b"".join(self._chunk(i, self.ROLE, (), None) for i in range(len(self.replies)))
 
     def steps(self, index: int, steps: list[Step]) -> bytes:
-        return self._deltas(index, self.replies[index].take(steps))
+        told = self._told()
+        if not steps:
+            return told
+        told += self._begun(index)
+        reply, job = self.replies[index], self.jobs[index]
+        if not self._timed:
+            return told + self._deltas(index, reply.take(steps))
+        return told + b"".join(
+            [self._deltas(index, reply.take([s]), timings=so_far(job, s)) for s in steps]
+        )
 
     def ending(self, index: int, result: Result) -> bytes:
         reply = self.replies[index]
         more = {} if self.include_usage else {"timings": result.timings()}
-        last = self._deltas(index, reply.end(result))
+        last = self._told() + self._begun(index) + self._deltas(index, reply.end(result))
         return last + self._chunk(index, {}, reply.rest(), reply.finish_reason, **more)
 
     def closing(self, results: list[Result]) -> bytes:
@@ -163,21 +194,34 @@ class ChatCompletions(_Resource):
             req.env[NOTE].prompts.append(turn.text)
             # What they ask for is in the turn's own grammar.
             rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
-            answer = submit(req, engine, request, rest, [turn.tokens], n_probs=top, **turn.options)
-        tokenizer = engine.model.tokenizer
-        replies = [turn.reply(Entries(tokenizer) if top else None) for _ in answer.jobs]
+            answer = submit(
+                req,
+                engine,
+                request,
+                rest,
+                [turn.tokens],
+                chat_format=CHAT,
+                n_probs=top,
+                **turn.options,
+            )
+        tokenizer, after = engine.model.tokenizer, bool(request.post_sampling_probs)
+        replies = [turn.reply(Entries(tokenizer, after) if top else None) for _ in answer.jobs]
         header = _Header(self.service, request)
         if request.stream:
-            writer = _ChatWriter(header, replies, request.include_usage)
-            self._stream(req, resp, answer, writer)
+            writer = _ChatWriter(header, replies, answer.jobs, request)
+            self._stream(req, resp, answer, writer, request.ping)
             return
         results = answer.results()
         choices = [
             _choice(*one, index)
             for index, one in enumerate(zip(replies, answer.jobs, results, strict=True))
         ]
+        body = header.body(choices, "chat.completion", results, len(results))
+        if request.verbose:
+            native = Native(engine.model.tokenizer, self.service)
+            body["__verbose"] = native.ended(0, answer.jobs[0].request, results[0], header.model)
         resp.content_type = JSON
-        resp.data = encode(header.body(choices, "chat.completion", results, len(results)))
+        resp.data = encode(body)
 
 
 def _choice(reply: Reply, job: Job, result: Result, index: int) -> dict[str, Any]:
@@ -199,63 +243,6 @@ def _choice(reply: Reply, job: Job, result: Result, index: int) -> dict[str, Any
 
 
 # ---- completions ----
-
-
-def read_prompts(given: Any) -> list[list[str | int]]:
-    """The prompts of a ``prompt`` field, each a list of texts and ids in order.
-
-    Raises:
-        Refusal: for anything that is no prompt.
-    """
-    if given is None:
-        raise Refusal('"prompt" is required')
-    if given == []:
-        raise Refusal('"prompt" must not be empty')
-    if isinstance(given, str):
-        return [[given]]
-    if not isinstance(given, list):
-        raise Refusal(WRONG_PROMPT)
-    if any(_is_id(item) for item in given):
-        return [_elements(given)]
-    return [[item] if isinstance(item, str) else _elements(item) for item in given]
-
-
-def _is_id(item: Any) -> bool:
-    return isinstance(item, int) and not isinstance(item, bool)
-
-
-def _elements(given: Any) -> list[str | int]:
-    if not isinstance(given, list) or not all(_is_id(i) or isinstance(i, str) for i in given):
-        raise Refusal(WRONG_PROMPT)
-    if not given:
-        raise Refusal('"prompt" must not be empty')
-    return given
-
-
-def encode_elements(tokenizer: Any, elements: list[str | int]) -> list[int]:
-    """The ids of a prompt; a text at its beginning gets the special tokens of one.
-
-    Raises:
-        Refusal: for an id outside the vocabulary.
-    """
-    tokens: list[int] = []
-    for place, item in enumerate(elements):
-        if isinstance(item, str):
-            tokens += tokenizer.encode(item, add_special=place == 0, parse_special=True)
-        elif 0 <= item < tokenizer.n_vocab:
-            tokens.append(item)
-        else:
-            raise Refusal("Prompt contains invalid tokens")
-    return tokens
-
-
-def text_of(tokenizer: Any, elements: list[str | int]) -> str:
-    """A prompt as text, for ``echo``."""
-    parts = []
-    for is_text, group in itertools.groupby(elements, lambda item: isinstance(item, str)):
-        run = list(group)
-        parts += run if is_text else [tokenizer.decode(run, special=True)]
-    return "".join(parts)
 
 
 class _Continuation:
@@ -294,28 +281,49 @@ class _CompletionWriter:
 
     KIND = "text_completion"
 
-    def __init__(self, header: _Header, choices: list[_Continuation]):
+    def __init__(
+        self,
+        header: _Header,
+        choices: list[_Continuation],
+        jobs: Sequence[Job],
+        request: CompletionRequest,
+    ):
         self.header = header
         self.choices = choices
+        self.jobs = jobs
+        self._timed = bool(request.timings_per_token)
+        self._reports = Reports(jobs, self._timed)
 
-    def _chunk(self, index: int, text: str, logprobs: Any, result: Result | None = None) -> bytes:
+    def _chunk(
+        self, index: int, text: str, logprobs: Any, result: Result | None = None, **more: Any
+    ) -> bytes:
         reason = None if result is None else result.finish_reason
         choice = {"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}
         results = [] if result is None else [result]
-        return sse.frame(self.header.body([choice], self.KIND, results))
+        return sse.frame(self.header.body([choice], self.KIND, results) | more)
+
+    def _told(self) -> bytes:
+        reports = self._reports.fresh()
+        return b"".join(self._chunk(i, "", None, **more) for i, more in reports)
+
+    def _step(self, index: int, step: Step) -> bytes:
+        choice = self.choices[index]
+        text = choice.take([step])
+        if not text:
+            return b""
+        pace = {"timings": so_far(self.jobs[index], step)} if self._timed else {}
+        return self._chunk(index, text, choice.add(text), **pace)
 
     def opening(self) -> bytes:
         texts = [choice.text for choice in self.choices]
         return b"".join(self._chunk(i, text, None) for i, text in enumerate(texts) if text)
 
     def steps(self, index: int, steps: list[Step]) -> bytes:
-        choice = self.choices[index]
-        texts = [choice.take([step]) for step in steps]
-        return b"".join(self._chunk(index, text, choice.add(text)) for text in texts if text)
+        return self._told() + b"".join([self._step(index, step) for step in steps])
 
     def ending(self, index: int, result: Result) -> bytes:
         self.choices[index].end(result)
-        return self._chunk(index, "", self.choices[index].add(""), result)
+        return self._told() + self._chunk(index, "", self.choices[index].add(""), result)
 
     def closing(self, results: list[Result]) -> bytes:
         return b""
@@ -330,6 +338,11 @@ class Completions(_Resource):
         engine = self.service.acquire(req, request.model, request.stays)
         tokenizer = engine.model.tokenizer
         top = request.top
+        if request.post_sampling_probs:
+            raise Refusal(
+                '"post_sampling_probs" has no place in this endpoint\'s shape: use /completion or '
+                "/v1/chat/completions"
+            )
         if request.echo and top is not None:
             raise Refusal(
                 "echo and logprobs together are not implemented: probabilities of the prompt's "
@@ -346,7 +359,8 @@ class Completions(_Resource):
         choices = [_Continuation(tokenizer, echo, top) for echo in echoes]
         header = _Header(self.service, request)
         if request.stream:
-            self._stream(req, resp, answer, _CompletionWriter(header, choices))
+            writer = _CompletionWriter(header, choices, answer.jobs, request)
+            self._stream(req, resp, answer, writer, request.ping)
             return
         results = answer.results()
         whole = [

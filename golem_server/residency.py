@@ -127,6 +127,12 @@ class Residency:
             held = list(self._held.values())
         return sorted(held, key=lambda resident: -resident.expires_in)
 
+    def engine(self, name: str) -> Engine | None:
+        """The engine of a model that is in memory now; it may be dropped at any time."""
+        with self._changed:
+            resident = self._held.get(name)
+            return None if resident is None else resident.engine
+
     def resident(self, name: str) -> Resident | None:
         """The model of a name, if it is in memory."""
         with self._changed:

@@ -5,9 +5,10 @@ fields are ignored, as every server of this API does; a known one that golem doe
 refused by name, unless its value asks for nothing.
 """
 
+import math
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -17,6 +18,27 @@ from golem_server.keep_alive import read_keep_alive
 
 INT_MAX = 2**31 - 1
 DEFAULT_TOP = 20  # competitors of a token that a chat answer tells unless it is said how many
+
+
+class Limits(NamedTuple):
+    """Fields of llama-server that bound an answer; -1 and 0 ask for nothing."""
+
+    n_keep: int
+    n_discard: int
+    n_indent: int
+    t_max_predict_ms: int
+
+
+_LIMITS = {  # default, lowest, highest
+    "n_keep": (0, -1, INT_MAX),
+    "n_discard": (0, 0, INT_MAX),
+    "n_indent": (0, 0, INT_MAX),
+    "t_max_predict_ms": (-1, -1, 2**63 - 1),
+}
+WRONG_LORA = "Field 'lora': Error: 'lora' must be an array of objects with 'id' and 'scale' fields"
+NO_LORA = (
+    "LoRA adapters are not supported by this server: start it with a model they are merged into"
+)
 
 
 class StreamOptions(msgspec.Struct):
@@ -34,12 +56,24 @@ class Drawing(msgspec.Struct, kw_only=True):
     max_completion_tokens: int | float | None = None
     max_tokens: int | float | None = None
     n_predict: int | float | None = None
+    n_cmpl: int | float | None = None
     n: int | float | None = None
     stop: Any = None
     grammar: str | None = None
     json_schema: Any = None
     cache_prompt: bool | None = None
     id_slot: int | float | None = None
+    n_probs: int | float | None = None
+    post_sampling_probs: bool | None = None
+    n_keep: int | float | None = None
+    n_discard: int | float | None = None
+    n_indent: int | float | None = None
+    t_max_predict_ms: int | float | None = None
+    return_progress: bool | None = None
+    timings_per_token: bool | None = None
+    backend_sampling: bool | None = None
+    sse_ping_interval: int | float | None = None
+    lora: Any = None
     keep_alive: Any = None
 
     @property
@@ -65,7 +99,37 @@ class Drawing(msgspec.Struct, kw_only=True):
     @property
     def answers(self) -> int:
         """How many are drawn to each prompt."""
-        return 1 if self.n is None else whole("n", self.n, 1, INT_MAX)
+        for name in ("n_cmpl", "n"):
+            value = getattr(self, name)
+            if value is not None:
+                return whole(name, value, 1, INT_MAX)
+        return 1
+
+    @property
+    def limits(self) -> Limits:
+        """The ends of an answer that llama-server knows besides its length.
+
+        ``n_keep`` and ``n_discard`` say what goes when a full slot makes room; golem's ends the
+        answer instead, as llama-server's does unless it is told otherwise.
+        """
+        if self.lora not in (None, []):
+            if not isinstance(self.lora, list):
+                raise Refusal(WRONG_LORA)
+            raise Refusal(NO_LORA)
+        read = {
+            name: whole(name, default if value is None else value, low, high)
+            for name, (default, low, high) in _LIMITS.items()
+            for value in [getattr(self, name)]
+        }
+        return Limits(**read)
+
+    @property
+    def ping(self) -> float | None:
+        """Seconds of silence in a stream before a comment is sent; None = as the server has it."""
+        if self.sse_ping_interval is None:
+            return None
+        seconds = whole("sse_ping_interval", self.sse_ping_interval, -1, INT_MAX)
+        return math.inf if seconds < 0 else float(seconds)
 
     @property
     def include_usage(self) -> bool:
@@ -85,6 +149,7 @@ class ChatRequest(Drawing):
     thinking_budget_tokens: int | float | None = None
     reasoning_budget_tokens: int | float | None = None
     response_format: dict[str, Any] | None = None
+    verbose: bool | None = None
     logprobs: bool | None = None
     top_logprobs: int | float | None = None
     add_generation_prompt: bool | None = None
@@ -105,7 +170,7 @@ class ChatRequest(Drawing):
         if not self.logprobs:
             if self.top_logprobs is not None:
                 raise Refusal("top_logprobs requires logprobs to be set to true")
-            return 0
+            return 0 if self.n_probs is None else whole("n_probs", self.n_probs, 0, INT_MAX)
         if self.top_logprobs is None:
             return DEFAULT_TOP
         return whole("top_logprobs", self.top_logprobs, 0, INT_MAX)
@@ -122,8 +187,30 @@ class CompletionRequest(Drawing):
     def top(self) -> int | None:
         """Competitors told of each token, None = no probabilities at all."""
         if self.logprobs is None or self.logprobs is False:
-            return None
+            return whole("n_probs", self.n_probs, 0, INT_MAX) if self.n_probs else None
         return whole("logprobs", self.logprobs, 0, INT_MAX)
+
+
+class NativeRequest(Drawing):
+    """``POST /completion`` and ``/infill``."""
+
+    prompt: Any = None
+    logprobs: int | float | None = None
+    return_tokens: bool | None = None
+    response_fields: list[str] | None = None
+    verbose: bool | None = None  # everything is told anyway
+    input_prefix: str | None = None
+    input_suffix: str | None = None
+    input_extra: Any = None
+
+    @property
+    def top(self) -> int:
+        """Competitors told of each token, 0 = no probabilities at all."""
+        for name in ("n_probs", "logprobs"):
+            value = getattr(self, name)
+            if value is not None:
+                return whole(name, value, 0, INT_MAX)
+        return 0
 
 
 T = TypeVar("T", bound=Drawing)
@@ -136,23 +223,13 @@ LATER: Mapping[str, tuple[Any, ...]] = {
     "functions": ([],),
     "function_call": ("auto", "none"),
     "response_format": ({"type": "text"},),
-    "n_probs": (0,),
-    "post_sampling_probs": (False,),
-    "lora": ([],),
     "audio": (),
     "modalities": (["text"],),
     "prediction": (),
     "suffix": ("",),
     "best_of": (1,),
-    "n_cmpl": (1,),
-    "n_keep": (0,),
-    "n_discard": (0,),
-    "n_indent": (0,),
     "n_cache_reuse": (0,),
-    "t_max_predict_ms": (-1,),
     "return_tokens": (False,),
-    "return_progress": (False,),
-    "timings_per_token": (False,),
     "verbose": (False,),
     "response_fields": ([],),
 }

@@ -19,13 +19,14 @@ from golem_core.model import Model, ModelError, open_decoder
 from golem_core.model.describe import name_of
 from golem_core.pins import Manifest, PinError, UnknownModel
 from golem_core.plugins import Opened, Plugins, Runtime
-from golem_core.schedule import Engine
+from golem_core.schedule import Engine, Records
 from golem_core.schedule.durations import go_duration
 from golem_core.settings import Settings
 from golem_server.access_log import NOTE
 from golem_server.config import ServerSettings
 from golem_server.disconnect import client_gone
 from golem_server.errors import Refusal
+from golem_server.llama_slot_files import SlotFiles
 from golem_server.residency import Entry, Lease, Residency
 
 
@@ -85,6 +86,8 @@ class Service:
         self.opened: list[Opened] = []
         self.embedding: Embedding | None = None  # the model of -embed
         self.lines: list[str] = []  # of the start-up log
+        self.records = Records()  # of the answers of every engine there was
+        self.slot_files: SlotFiles | None = None  # None: nowhere to keep any
         self.residency = Residency(self._engine_of, most=self.server.models_max)
         self._opener = opener
         self._startup: Entry | None = None  # the model of -model
@@ -129,6 +132,16 @@ class Service:
                 "no model is in memory: name one in the request", "unavailable_error", retry=True
             )
         return residents[0].engine
+
+    def resident(self, name: str = "") -> Engine | None:
+        """The engine of a model that is in memory, loading none; the one that stays longest where
+        no name is given.
+
+        Raises:
+            Refusal: as ``find`` does for a name.
+        """
+        names = [self.find(name).name] if name else [r.entry.name for r in self.residency.residents()]
+        return next((e for e in map(self.residency.engine, names) if e is not None), None)
 
     # ---- which model a request means ----
 
@@ -321,6 +334,8 @@ class Service:
                 default_length=server.n,
                 queue_timeout=server.queue_timeout,
                 request_timeout=server.request_timeout,
+                records=self.records,
+                name=entry.name,
             )
         except BaseException:
             model.close()

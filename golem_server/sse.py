@@ -69,6 +69,7 @@ def respond(
     *,
     done: bytes = DONE,
     failed: Callable[[Refusal], bytes] = failure,
+    ping: float | None = None,
 ) -> None:
     """Make a stream the response, once a slot is held or the wait has taken long.
 
@@ -78,12 +79,14 @@ def respond(
         on_error: told of an error that is sent as a frame, for the log.
         done: what follows the writer's last frames.
         failed: the frame of an error.
+        ping: seconds of silence before a comment, KEEP_ALIVE_SECONDS when None.
     """
-    started = answer.started(KEEP_ALIVE_SECONDS)
+    patience = KEEP_ALIVE_SECONDS if ping is None else ping
+    started = answer.started(patience)
     resp.content_type = "text/event-stream"
     resp.set_header("Cache-Control", "no-cache")
     resp.set_header("X-Accel-Buffering", "no")
-    frames = _frames(answer, writer, started, on_error, done, failed)
+    frames = _frames(answer, writer, started, on_error, done, failed, patience)
     resp.stream = EventStream(frames, answer.cancel)
 
 
@@ -94,11 +97,12 @@ def _frames(
     on_error: Callable[[Refusal], None],
     done: bytes,
     failed: Callable[[Refusal], bytes],
+    patience: float,
 ) -> Iterator[bytes]:
     try:
         while not started:
             yield COMMENT
-            started = answer.started(KEEP_ALIVE_SECONDS)
+            started = answer.started(patience)
         if opening := writer.opening():
             yield opening
         quiet_since = time.monotonic()
@@ -110,7 +114,7 @@ def _frames(
             now = time.monotonic()
             if pieces:
                 yield pieces
-            elif now - quiet_since >= KEEP_ALIVE_SECONDS:
+            elif now - quiet_since >= patience:
                 yield COMMENT
             else:
                 continue

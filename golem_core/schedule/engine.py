@@ -60,8 +60,8 @@ class Engine:
     draft_n: tokens of a draft at most, 0 = as many as pay. checkpoints: copies of a recurrent
     state a slot keeps, fewer when ``checkpoint_memory`` bytes do not hold them. records: where
     answers are taken down when they end, a ring of the engine's own when None. energy: what the
-    machine's use is read from. clock: seconds, monotonic. gather: seconds a pass waits at most for
-    requests that are on their way.
+    machine's use is read from. name: of the model in records, its own when empty. clock: seconds,
+    monotonic. gather: seconds a pass waits at most for requests that are on their way.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class Engine:
         checkpoint_memory: int = 1 << 30,
         records: Records | None = None,
         energy: Energy | None = None,
+        name: str = "",
         clock: Callable[[], float] = time.monotonic,
         gather: float = GATHER,
     ):
@@ -96,6 +97,7 @@ class Engine:
         self.context = states.context  # positions of a slot
         self.stats = Stats()
         self.records = Records() if records is None else records
+        self._name = name or model.name
         self._energy = Energy() if energy is None else energy
         self._bound = queue
         self._cache_ttl = cache_ttl
@@ -477,7 +479,7 @@ class Engine:
         self._seats.leave(answer, now)
         result = answer.result(now, failure)
         self.stats.ended(result)
-        self.records.add(self.model.name, result)
+        self.records.add(self._name, result)
         answer.job.finish(result, error, list(steps))
 
     def _fail(

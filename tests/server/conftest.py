@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.recorded import Recorded
+
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30.0  # seconds before a wait is a failure; nothing takes as long
 SETTINGS = {
@@ -255,3 +257,17 @@ def start(request):
     yield begin
     for server in started:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def _tiny(tmp_path_factory):
+    client = Recorded(tmp_path_factory.mktemp("tiny"))
+    yield client
+    client.service.close()
+
+
+@pytest.fixture
+def tiny(_tiny):
+    """The recorded server's model in this process, its slots empty."""
+    _tiny.erase()
+    return _tiny

@@ -32,6 +32,7 @@ class FakeTokenizer:
 
     n_vocab = N_VOCAB
     bos = BOS
+    eos = END
     add_bos = False
     suppress = ()
 
@@ -41,6 +42,9 @@ class FakeTokenizer:
 
     def decode(self, ids, special=False):
         return bytes(i for i in ids if i < 256).decode(errors="replace")
+
+    def decode_bytes(self, ids, special=False):
+        return b"".join(self.piece(i, special) for i in ids)
 
     def text(self, token):
         return {BOS: "<bos>", END: "<end>"}.get(token) or chr(token)
@@ -88,6 +92,8 @@ class FakeTemplate:
 
     With ``inside`` the answer begins in a thought.
     """
+
+    source = "{{ messages }} {{ tools }} {{ enable_thinking }}"
 
     def render(self, messages, *, tools=None, add_generation_prompt=True, **arguments):
         if any(m["content"] == "bad template" for m in messages):

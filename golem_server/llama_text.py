@@ -1,0 +1,119 @@
+"""llama-server's routes from text to tokens and back, and from a conversation to its prompt."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import falcon
+
+from golem_server import chat
+from golem_server.body import read_object
+from golem_server.errors import JSON, Refusal, encode
+from golem_server.llama_native import decode
+from golem_server.prompts import WRONG_PROMPT
+from golem_server.schema import ChatRequest, read_request
+from golem_server.service import Service
+
+
+class _Resource:
+    def __init__(self, service: Service, max_body: int):
+        self.service = service
+        self.max_body = max_body
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        body = read_object(req, self.max_body)
+        named = body.get("model")
+        engine = self.service.acquire(req, named if isinstance(named, str) else None)
+        resp.content_type = JSON
+        resp.data = encode(self.answer(engine.model, body))
+
+    def answer(self, model: Any, body: Mapping[str, Any]) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class Tokenize(_Resource):
+    """``POST /tokenize``."""
+
+    def answer(self, model: Any, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The tokens of ``content``, a text or a list of texts and ids."""
+        tokenizer = model.tokenizer
+        special = {
+            "add_special": _flag(body, "add_special", False),
+            "parse_special": _flag(body, "parse_special", True),
+        }
+        tokens = _tokens(tokenizer, body.get("content"), **special)
+        if not _flag(body, "with_pieces", False):
+            return {"tokens": tokens}
+        return {"tokens": [{"id": i, "piece": _piece(tokenizer.piece(i, True))} for i in tokens]}
+
+
+def _flag(body: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = body.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise Refusal(f"Field '{name}': type must be boolean")
+    return default if value is None else value
+
+
+def _tokens(tokenizer: Any, content: Any, add_special: bool, parse_special: bool) -> list[int]:
+    if content is None:
+        return []
+    items = [content] if isinstance(content, str) else content
+    if not isinstance(items, list):
+        raise Refusal(WRONG_PROMPT)
+    tokens: list[int] = []
+    for place, item in enumerate(items):
+        if isinstance(item, str):
+            first = add_special and place == 0
+            tokens += tokenizer.encode(item, add_special=first, parse_special=parse_special)
+        else:
+            tokens.append(_known(tokenizer, item))
+    return tokens
+
+
+def _known(tokenizer: Any, token: Any) -> int:
+    if isinstance(token, bool) or not isinstance(token, int):
+        raise Refusal(WRONG_PROMPT)
+    if not 0 <= token < tokenizer.n_vocab:
+        raise Refusal("Prompt contains invalid tokens")
+    return token
+
+
+def _piece(raw: bytes) -> str | list[int]:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return list(raw)
+
+
+class Detokenize(_Resource):
+    """``POST /detokenize``."""
+
+    def answer(self, model: Any, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The text of ``tokens``."""
+        given = body.get("tokens")
+        if given is None:
+            return {"content": ""}
+        if not isinstance(given, list):
+            raise Refusal(WRONG_PROMPT)
+        tokens = [_known(model.tokenizer, token) for token in given]
+        return {"content": decode(model.tokenizer, tokens)}
+
+
+class _OfConversation(_Resource):
+    def turn(self, model: Any, body: Mapping[str, Any]) -> chat.Turn:
+        request = read_request(ChatRequest, body)
+        return chat.prepare(model, request, self.service.server.reasoning)
+
+
+class ApplyTemplate(_OfConversation):
+    """``POST /apply-template``: the prompt of a chat request."""
+
+    def answer(self, model: Any, body: Mapping[str, Any]) -> dict[str, Any]:
+        return {"prompt": self.turn(model, body).text}
+
+
+class InputTokens(_OfConversation):
+    """``POST /v1/chat/completions/input_tokens``: how long the prompt of a chat request is."""
+
+    def answer(self, model: Any, body: Mapping[str, Any]) -> dict[str, Any]:
+        count = len(self.turn(model, body).tokens)
+        return {"input_tokens": count, "object": "response.input_tokens"}

@@ -1,0 +1,82 @@
+"""Prompts that are no conversations: a text, ids, a mix of both, or several of these."""
+
+import itertools
+from typing import Any
+
+from golem_server.errors import Refusal
+
+WRONG_PROMPT = (
+    '"prompt" elements must be a string, a list of tokens, a JSON object containing a prompt '
+    "string, or a list of mixed strings & tokens."
+)
+
+
+def read_prompts(given: Any) -> list[list[str | int]]:
+    """The prompts of a ``prompt`` field, each a list of texts and ids in order.
+
+    Raises:
+        Refusal: for anything that is no prompt.
+    """
+    if given is None:
+        raise Refusal('"prompt" is required')
+    if given == []:
+        raise Refusal('"prompt" must not be empty')
+    if isinstance(given, str | dict):
+        return [_elements(given)]
+    if not isinstance(given, list):
+        raise Refusal(WRONG_PROMPT)
+    if any(_is_id(item) for item in given):
+        return [_elements(given)]
+    return [_elements(item) for item in given]
+
+
+def _is_id(item: Any) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool)
+
+
+def _elements(given: Any) -> list[str | int]:
+    if isinstance(given, dict):
+        if given.get("multimodal_data"):
+            raise Refusal(
+                '"multimodal_data" is not read here: send pictures and sounds as parts of a '
+                "message to /v1/chat/completions"
+            )
+        given = given.get("prompt_string")
+        if not isinstance(given, str):
+            raise Refusal(WRONG_PROMPT)
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, list) or not all(_is_id(i) or isinstance(i, str) for i in given):
+        raise Refusal(WRONG_PROMPT)
+    if not given:
+        raise Refusal('"prompt" must not be empty')
+    return given
+
+
+def encode_elements(
+    tokenizer: Any, elements: list[str | int], *, add_special: bool = True
+) -> list[int]:
+    """The ids of a prompt; a text at its beginning gets the special tokens of one.
+
+    Raises:
+        Refusal: for an id outside the vocabulary.
+    """
+    tokens: list[int] = []
+    for place, item in enumerate(elements):
+        if isinstance(item, str):
+            first = add_special and place == 0
+            tokens += tokenizer.encode(item, add_special=first, parse_special=True)
+        elif 0 <= item < tokenizer.n_vocab:
+            tokens.append(item)
+        else:
+            raise Refusal("Prompt contains invalid tokens")
+    return tokens
+
+
+def text_of(tokenizer: Any, elements: list[str | int]) -> str:
+    """A prompt as text, for ``echo``."""
+    parts = []
+    for is_text, group in itertools.groupby(elements, lambda item: isinstance(item, str)):
+        run = list(group)
+        parts += run if is_text else [tokenizer.decode(run, special=True)]
+    return "".join(parts)
