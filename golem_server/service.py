@@ -140,7 +140,9 @@ class Service:
         Raises:
             Refusal: as ``find`` does for a name.
         """
-        names = [self.find(name).name] if name else [r.entry.name for r in self.residency.residents()]
+        names = (
+            [self.find(name).name] if name else [r.entry.name for r in self.residency.residents()]
+        )
         return next((e for e in map(self.residency.engine, names) if e is not None), None)
 
     # ---- which model a request means ----
