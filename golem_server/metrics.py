@@ -65,6 +65,8 @@ def _llama(stats: Stats, before: Stats) -> Iterator[Metric]:
         ("tokens_predicted", "Tokens drawn.", stats.drawn),
         ("tokens_predicted_seconds", "Seconds spent drawing.", stats.draw_seconds),
         ("n_decode", "Passes through the model.", stats.passes),
+        ("spec_decode_num_draft_tokens", "Tokens guessed ahead.", stats.drafted),
+        ("spec_decode_num_accepted_tokens", "Of those, tokens drawn then.", stats.accepted),
     )
     yield from _gauges(
         "llamacpp:",
