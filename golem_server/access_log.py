@@ -18,6 +18,7 @@ from golem_core.schedule.durations import go_duration
 from golem_server.stderr import say
 
 NOTE = "golem.note"  # the request's Note in the WSGI environment
+LONGEST = 300  # characters of a text of the client's
 SETTLE_SECONDS = 5.0  # how long the line waits for the figures of a cancelled answer
 
 
@@ -69,10 +70,12 @@ class AccessLog:
         self.application = application
         self.prompts = prompts
         self.write = write
+        self.running: dict[int, Note] = {}  # requests that are being answered, by their notes' ids
 
     def __call__(self, environ: dict[str, Any], start_response: Callable) -> Iterator[bytes]:
         began = time.monotonic()
         note = environ[NOTE] = Note()
+        self.running[id(note)] = note
         status = ["000"]
 
         def start(line: str, *arguments: Any) -> Any:
@@ -80,21 +83,25 @@ class AccessLog:
             return start_response(line, *arguments)
 
         def finish(sent: int) -> None:
+            self.running.pop(id(note), None)
             try:
                 self._line(environ, status[0], sent, time.monotonic() - began, note)
             finally:
                 note.jobs.clear()  # they know the engine, which may be dropped now
                 note.release()
 
-        return _Counted(self.application(environ, start), finish)
+        try:
+            return _Counted(self.application(environ, start), finish)
+        except BaseException:
+            self.running.pop(id(note), None)
+            raise
 
     def _line(
         self, environ: dict[str, Any], status: str, sent: int, seconds: float, note: Note
     ) -> None:
-        line = (
-            f"{environ['REQUEST_METHOD']} {_printable(environ.get('PATH_INFO', ''))} {status} "
-            f"{sent} bytes in {_duration(seconds)}"
-        )
+        # WSGI hands the path's bytes over as latin-1.
+        path = environ.get("PATH_INFO", "").encode("latin-1", "replace").decode("utf-8", "replace")
+        line = request_line(environ["REQUEST_METHOD"], path, status, sent, seconds)
         for job in note.jobs:
             with contextlib.suppress(Exception):  # a failed job raises its error
                 job.wait(SETTLE_SECONDS)
@@ -104,16 +111,21 @@ class AccessLog:
         if note.done:
             line += f" — {note.done}"
         if note.refusal:
-            line += f": {_printable(note.refusal)}"
+            line += f": {printable(note.refusal)}"
         if self.prompts:
             line += "".join(f"\n  prompt {_quoted(text)}" for text in note.prompts)
             line += "".join(f"\n  answer {_quoted(result.text)}" for result in results)
         self.write(line)
 
 
-def _printable(text: str) -> str:
+def request_line(method: str, path: str, status: str, sent: int, seconds: float) -> str:
+    """What every line begins with."""
+    return f"{printable(method)} {printable(path)} {status} {sent} bytes in {_duration(seconds)}"
+
+
+def printable(text: str) -> str:
     """A text of the client's that cannot break the line or the terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text[:200])
+    return "".join(c if c.isprintable() else "?" for c in text[:LONGEST])
 
 
 def _quoted(text: str) -> str:

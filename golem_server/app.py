@@ -39,7 +39,7 @@ def create_app(service: Service) -> "Application":
         SettingsError: when the file of keys cannot be used.
     """
     app = falcon.App(middleware=[_Context(), Guards(service)])
-    errors = _Errors()
+    errors = Errors()
     errors.words(anthropic.PATH, anthropic.error_body)
     errors.words("/api/", embed_ollama.error_body)
     app.add_error_handler(Exception, errors.handle)
@@ -81,14 +81,15 @@ def create_app(service: Service) -> "Application":
             errors.words(template, resource.error_body)
 
     service.attach(add_route)
-    return Application(app, service)
+    return Application(app, service, errors)
 
 
 class Application(AccessLog):
     """The application as a server runs it, with the service it belongs to."""
 
-    def __init__(self, app: falcon.App, service: Service):
+    def __init__(self, app: falcon.App, service: Service, errors: "Errors"):
         super().__init__(app, prompts=service.server.log_prompts)
+        self.errors = errors
         self.service = service
         self.falcon = app
 
@@ -100,7 +101,7 @@ class _Context:
         req.context.gone = client_gone(req.env)  # says whether the client has hung up
 
 
-class _Errors:
+class Errors:
     """Every error as a response, in the words of the dialect whose path it happened on."""
 
     def __init__(self) -> None:
@@ -110,12 +111,17 @@ class _Errors:
         """Refusals on paths that begin so have the body that this makes of them."""
         self._bodies.append((prefix, body))
 
+    def body(self, path: str, refusal: Refusal) -> bytes:
+        """What a refusal says on a path."""
+        for prefix, words in self._bodies:
+            if path.startswith(prefix):
+                return encode(words(refusal))
+        return encode(refusal.body())
+
     def _refuse(self, req: falcon.Request, resp: falcon.Response, refusal: Refusal) -> None:
         req.env[NOTE].refusal = refusal.logged
         answer(resp, refusal)
-        for prefix, body in self._bodies:
-            if req.path.startswith(prefix):
-                resp.data = encode(body(refusal))
+        resp.data = self.body(req.path, refusal)
 
     def handle(
         self, req: falcon.Request, resp: falcon.Response, error: Exception, params: dict

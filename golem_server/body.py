@@ -4,14 +4,18 @@ waitress takes chunked bodies apart itself; gunicorn hands them over as an input
 a length. The content type is not looked at: curl calls everything a form.
 """
 
+import time
+from collections.abc import Mapping
 from typing import Any
 
 import falcon
 import msgspec
 
-from golem_core.settings import show_size
-from golem_server.errors import Refusal
+from golem_server.edge import BODY_RATE, BODY_SECONDS, malformed, too_large, too_slow
+from golem_server.errors import ClientGone, Refusal
 
+GIVE_UP = "golem_gives_up"  # of gunicorn's input: no further request comes on this connection
+_PART = 1 << 16  # bytes read at once
 JSON_ERROR = "the request body is not the JSON this endpoint reads"
 
 
@@ -19,23 +23,64 @@ def read_body(req: falcon.Request, limit: int) -> bytes:
     """The whole body, at most ``limit`` bytes.
 
     Raises:
-        Refusal: 413 when it is larger, before it is read where its length is known.
+        Refusal: 413 when it is larger, before it is read where its length is known; 400 when it is
+            not in the chunks that it was announced in, 408 when it comes too slowly.
+        ClientGone: when it ends before its announced length.
     """
-    too_large = Refusal(
-        f"the request body is larger than {show_size(limit)}: "
-        "send less, or start the server with a larger -max-body",
-        status=413,
-    )
-    if req.content_length is not None:
-        if req.content_length > limit:
-            raise too_large
-        return req.bounded_stream.read()
-    if not req.env.get("wsgi.input_terminated"):
+    expected = req.content_length
+    if expected is not None and expected > limit:
+        raise too_large(limit)
+    if expected is None and not req.env.get("wsgi.input_terminated"):
         return b""
-    body = req.stream.read(limit + 1)
-    if len(body) > limit:
-        raise too_large
+    stream = req.stream if expected is None else req.bounded_stream
+    bring = _read_from_gunicorn if "gunicorn.socket" in req.env else _read
+    body = bring(stream, limit, req.env)
+    if expected is not None and len(body) < expected:
+        raise ClientGone
     return body
+
+
+def _read(stream: Any, limit: int, environ: Mapping[str, Any]) -> bytes:
+    """A stream that waitress has filled."""
+    body = stream.read(limit + 1)
+    if len(body) > limit:
+        raise too_large(limit)
+    return body
+
+
+def _read_from_gunicorn(stream: Any, limit: int, environ: Mapping[str, Any]) -> bytes:
+    """A stream that comes in while it is read; bounded in time here, as waitress' is elsewhere.
+
+    What is too long is read to its end and dropped: a client that still sends would not see the
+    answer.
+    """
+    connection = environ["gunicorn.socket"]
+    began = time.monotonic()
+    parts: list[bytes] = []
+    received = 0
+    failure = None
+    connection.settimeout(BODY_SECONDS)
+    try:
+        while part := stream.read(_PART):
+            received += len(part)
+            if received <= limit:
+                parts.append(part)
+            if time.monotonic() - began > BODY_SECONDS + received / BODY_RATE:
+                raise TimeoutError
+    except TimeoutError:
+        failure = too_slow()
+    except OSError:
+        raise ClientGone from None
+    except Exception as error:
+        failure = malformed(str(error))
+    finally:
+        connection.settimeout(None)
+    if failure is not None:
+        getattr(environ["wsgi.input"], GIVE_UP)()
+        raise failure
+    if received > limit:
+        raise too_large(limit)
+    return b"".join(parts)
 
 
 def read_object(req: falcon.Request, limit: int) -> dict[str, Any]:

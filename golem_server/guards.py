@@ -1,6 +1,7 @@
 """What every request passes before its route is looked up.
 
-In this order: the Host header, CORS, a preflight's answer, whether the server is ready, the key.
+In this order: the Host header, CORS, whether it is a request at all, a preflight's answer, whether
+the server is ready, the key.
 """
 
 import hmac
@@ -10,6 +11,7 @@ import socket
 import falcon
 
 from golem_server.config import ServerSettings, api_keys
+from golem_server.edge import REFUSAL
 from golem_server.errors import Refusal, not_found
 from golem_server.service import Phase, Service
 
@@ -30,6 +32,8 @@ class Guards:
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         self._check_host(req)
         ours = bool(self.origins) and self._cross_origin(req, resp)
+        if (refusal := req.env.get(REFUSAL)) is not None:
+            raise refusal
         if req.method == "OPTIONS":  # which the framework would answer for every route
             if not ours:
                 raise not_found()

@@ -6,6 +6,9 @@ threads follow golem's own settings (``GOLEM_ADDR``, ``GOLEM_PARALLEL``, ``GOLEM
 
 import os
 import signal
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import gunicorn.http.wsgi
@@ -14,8 +17,9 @@ from gunicorn.arbiter import Arbiter
 from golem_core.plugins import load_plugins
 from golem_core.settings import SettingsError
 from golem_server.address import parse_address
+from golem_server.app import Application
 from golem_server.config import PROGRAM, ServerSettings, load, validate
-from golem_server.serve import announce, one_line
+from golem_server.serve import IDLE_CHECK_SECONDS, announce, one_line
 from golem_server.stderr import say
 
 # gunicorn takes every name here that is one of its settings' ("config" is), hence the imports by
@@ -31,11 +35,12 @@ gunicorn.http.wsgi.SERVER = "golem"  # the Server header
 
 bind = str(parse_address(_server.addr))
 workers = 1
-worker_class = "gthread"
+worker_class = "golem_server.gunicorn_worker.Worker"
 threads = _server.server_threads
 worker_connections = max(1000, 4 * threads)
 timeout = 120  # of the main loop's heartbeat; a long answer does not hold that up
-graceful_timeout = max(1, round(_server.drain))
+# The drain, and what gunicorn itself takes to close connections that are kept alive.
+graceful_timeout = max(1, round(_server.drain)) + 3
 keepalive = 75
 max_requests = 0
 preload_app = False
@@ -54,12 +59,19 @@ def on_starting(server: Any) -> None:
 
 def post_worker_init(worker: Any) -> None:
     """Load the model in the process that will serve it."""
-    service = worker.wsgi.service
+    application = worker.wsgi
+    service = application.service
     finish = signal.getsignal(signal.SIGTERM)
 
     def drain(number: int, frame: Any) -> None:
         service.drain()
-        finish(number, frame)
+        worker.cfg.set("keepalive", 0)  # every connection ends with its answer
+        threading.Thread(
+            target=_finish,
+            args=(application, lambda: finish(number, None)),
+            name="golem-drain",
+            daemon=True,
+        ).start()
 
     def ready() -> None:
         announce(service, str(worker.sockets[0]))
@@ -71,6 +83,20 @@ def post_worker_init(worker: Any) -> None:
 
     signal.signal(signal.SIGTERM, drain)
     service.start(ready, failed)
+
+
+def _finish(application: Application, end: Callable[[], None]) -> None:
+    """Wait until what was being answered is; meanwhile new requests are told that the server ends.
+
+    gunicorn alone would take no new connection, and leave its client waiting for an answer.
+    """
+    answered = list(application.running)
+    deadline = time.monotonic() + application.service.server.drain
+    pause = threading.Event()
+    while any(one in application.running for one in answered) and time.monotonic() < deadline:
+        pause.wait(IDLE_CHECK_SECONDS)
+    application.service.close()  # what still runs fails, and says so to its client
+    end()
 
 
 def worker_exit(server: Any, worker: Any) -> None:

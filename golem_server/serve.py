@@ -8,22 +8,18 @@ free. The first SIGTERM or SIGINT stops new requests and lets those that are her
 import contextlib
 import os
 import signal
-import socket
 import threading
 import time
 from typing import Any
 
-import waitress.server
-
-from golem_core.settings import SettingsError
-from golem_server.address import Address, listen, parse_address
+from golem_server.address import listen, parse_address
 from golem_server.app import Application
 from golem_server.commands import INTERRUPTED
 from golem_server.config import PROGRAM
 from golem_server.service import Phase, Service
 from golem_server.stderr import say
+from golem_server.waitress_server import Channel, create_server
 
-BODY_MARGIN = 1 << 20  # waitress refuses only what golem's own, better worded limit let through
 IDLE_CHECK_SECONDS = 0.05
 EXIT_SECONDS = 10.0
 
@@ -36,27 +32,8 @@ def announce(service: Service, url: str) -> None:
         carries = f"{service.server.parallel} conversations at once, batched into one pass"
     else:
         carries = " and ".join(service.carries) + " only"
-    say(f"listening on {url}/v1 — {carries}")
-
-
-def create_server(app: Application, sock: socket.socket | None, address: Address) -> Any:
-    """A waitress server for the application, on a listening socket or a unix socket's path."""
-    settings = app.service.server
-    threads = settings.server_threads
-    where: dict[str, Any] = {"sockets": [sock]} if sock else {"unix_socket": address.path}
-    return waitress.server.create_server(
-        app,
-        **where,
-        threads=threads,
-        connection_limit=max(1000, 4 * threads),
-        # Without a look at the next request a client that leaves is not noticed.
-        channel_request_lookahead=1,
-        channel_timeout=120,
-        max_request_body_size=settings.max_body + BODY_MARGIN,
-        asyncore_use_poll=True,
-        ident="golem",
-        clear_untrusted_proxy_headers=True,
-    )
+    # The path of a unix socket is no URL that a client could be given.
+    say(f"listening on {url if url.startswith('unix:') else f'{url}/v1'} — {carries}")
 
 
 class Server:
@@ -75,15 +52,13 @@ class Server:
         self._stopping = False
         self._failed = False
         self._main = threading.main_thread().ident
-        address = parse_address(service.server.addr)
-        self._sock = None if address.path else listen(address)
-        if self._sock is not None:
-            address = Address(address.host, self._sock.getsockname()[1])
-        self.address = address
-        try:
-            self._server = create_server(app, self._sock, address)
-        except OSError as error:
-            raise SettingsError(f"-addr {address}: {error.strerror or error}") from None
+        sock, self.address = listen(parse_address(service.server.addr))
+        self._server = create_server(
+            app,
+            sock,
+            threads=service.server.server_threads,
+            max_body=service.server.max_body,
+        )
 
     def run(self) -> int:
         """Load, serve until a signal says otherwise, and return the exit status."""
@@ -134,27 +109,34 @@ class Server:
             raise SystemExit
         self._stopping = True
         say(f"{PROGRAM}: shutting down once every answer is finished; a second signal ends now")
-        self._server.accepting = False
         self.service.drain()
-        threading.Thread(target=self._finish, name="golem-drain", daemon=True).start()
+        answered = self._server.drain()
+        threading.Thread(
+            target=self._finish, args=(answered,), name="golem-drain", daemon=True
+        ).start()
 
     # ---- on the drain's thread ----
 
-    def _finish(self) -> None:
-        """Wait until every answer has left, then end the loop with a second signal."""
+    def _finish(self, answered: list[Channel]) -> None:
+        """Wait until every answer has left, then end the loop with a second signal.
+
+        answered: the connections that wait for one. Those that came since are told that the
+        server ends, and hold nothing up.
+        """
         deadline = time.monotonic() + self.service.server.drain
         pause = threading.Event()
-        while self._busy() and time.monotonic() < deadline:
+        while any(map(_busy, answered)) and time.monotonic() < deadline:
             pause.wait(IDLE_CHECK_SECONDS)
         # What still runs now fails, and says so to its client, before the threads are ended.
         self.service.close()
-        while self._busy() and time.monotonic() < deadline + 1:
+        while any(map(_busy, answered)) and time.monotonic() < deadline + 1:
             pause.wait(IDLE_CHECK_SECONDS)
         signal.pthread_kill(self._main, signal.SIGTERM)
 
-    def _busy(self) -> bool:
-        channels = list(self._server.active_channels.values())
-        return any(channel.requests or channel.total_outbufs_len for channel in channels)
+
+def _busy(channel: Channel) -> bool:
+    """Whether a connection still owes its client something."""
+    return channel.connected and bool(channel.requests or channel.total_outbufs_len)
 
 
 def one_line(error: BaseException) -> str:

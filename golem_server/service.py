@@ -14,6 +14,7 @@ from typing import Any
 
 import falcon
 
+from golem_core.cpu.cores import shown_threads
 from golem_core.embedding import Embedding, open_embedding
 from golem_core.model import Model, ModelError, open_decoder
 from golem_core.model.describe import name_of
@@ -290,12 +291,12 @@ class Service:
         with self.residency.acquire(self._startup) as engine:
             model = engine.model
             slots = server.parallel
-            cores = model.executor.threads
+            cores = shown_threads(model.executor.threads)
             took = go_duration(time.monotonic() - began, round_to=0.001)
             self.lines += [
                 f"{self.name}: {model.architecture}, {model.blocks} blocks, "
                 f"{engine.context * slots} positions in {slots} slot(s) of {engine.context}, "
-                f"all on cpu, loaded in {took} on {cores} cores",
+                f"all on cpu, loaded in {took} on {cores}",
                 "template: " + ("the file's" if model.template_source == "file" else "built in"),
             ]
 

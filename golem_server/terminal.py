@@ -13,6 +13,7 @@ from typing import TextIO
 
 import golem_core
 from golem_core.api import Session
+from golem_core.cpu.cores import shown_threads
 from golem_core.sample import ParamError, SamplerParams
 from golem_core.schedule import Result, ScheduleError
 from golem_core.schedule.durations import go_duration
@@ -150,7 +151,8 @@ class Conversation:
         say(
             f"{model.path.name}: {model.architecture}, {model.blocks} blocks, "
             f"{self.session.context} positions, vocabulary {model.n_vocab}, all on cpu, "
-            f"loaded in {go_duration(model.seconds, 0.001)} on {model.executor.threads} cores"
+            f"loaded in {go_duration(model.seconds, 0.001)} on "
+            f"{shown_threads(model.executor.threads)}"
         )
         say(
             f"sampling: temperature {params.temperature:g}, top-k {params.top_k}, "

@@ -6,6 +6,8 @@ import math
 import os
 from pathlib import Path
 
+THREADS_PER_CPU, MOST_THREADS = 4, 16  # beyond both they are a mistake
+
 
 def physical_cores() -> int:
     """Cores of the affinity mask, siblings of one core counted once, within the cgroup's quota."""
@@ -22,6 +24,27 @@ def usable_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def check_threads(threads: int) -> None:
+    """Refuse more threads than could ever pay.
+
+    Raises:
+        ValueError: a clause that says how many there may be.
+    """
+    usable = usable_cpus()
+    most = max(MOST_THREADS, THREADS_PER_CPU * usable)
+    if threads > most:
+        raise ValueError(
+            f"{threads} threads: this process may use {usable} processor(s), and more than {most} "
+            "threads would only wait for each other; leave it out for a thread on each core"
+        )
+
+
+def shown_threads(threads: int) -> str:
+    """What computes, for a log: ``2 cores``, or ``64 threads on 2 cores``."""
+    usable = usable_cpus()
+    return f"{threads} cores" if threads <= usable else f"{threads} threads on {usable} cores"
 
 
 def core_numbers() -> list[int]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from golem_core.cpu.cores import check_threads
 from golem_core.formats.gguf import GGUF
 from golem_core.graph.program import Program
 from golem_core.graph.values import ProgramError
@@ -208,6 +209,10 @@ def open_decoder(
     started = time.perf_counter()
     if executor not in EXECUTORS:
         raise ModelError(f"executor {executor!r}: it is one of {', '.join(EXECUTORS)}")
+    try:
+        check_threads(threads or 1)
+    except ValueError as error:
+        raise ModelError(str(error)) from None
     file = GGUF.open(path, mapped=mapped)
     try:
         scaling = _scaling(rope_scaling, rope_scale, rope_freq_base, rope_original_context)

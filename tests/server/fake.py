@@ -18,7 +18,7 @@ from golem_core.model.errors import CannotEmbed
 from golem_core.state.states import States
 from golem_core.text.tagged_calls import QwenCalls
 from golem_core.text.template import TemplateError
-from golem_server import sse, wsgi
+from golem_server import body, edge, sse, wsgi
 from golem_server.app import Application
 from golem_server.serve import Server
 
@@ -307,14 +307,19 @@ def create_app() -> Application:
 
 
 def configure() -> None:
-    """What a test changes inside the process."""
-    sse.KEEP_ALIVE_SECONDS = float(os.environ.get("FAKE_KEEP_ALIVE", sse.KEEP_ALIVE_SECONDS))
+    """What a test changes inside the process: FAKE_ and the name of a constant."""
+    for module in (sse, edge, body):
+        for name in vars(module):
+            if name.isupper() and (given := os.environ.get(f"FAKE_{name}")):
+                setattr(module, name, float(given))
 
 
 def main() -> int:
     """For waitress: ``python -m tests.server.fake``."""
     configure()
     server = Server(wsgi.create_app(open_fake))
+    if most := os.environ.get("FAKE_CONNECTIONS"):
+        server._server.adj.connection_limit = int(most)
     with_control(server.app)
     return server.run()
 

@@ -21,7 +21,7 @@ class UnixConnection(http.client.HTTPConnection):
 def test_a_unix_socket(start, tmp_path):
     path = tmp_path / "golem.sock"
     server = start(GOLEM_ADDR=f"unix:{path}")
-    server.wait_for_line(rf"listening on unix:{path}/v1 — ")
+    server.wait_for_line(rf"listening on unix:{path} — ")
     connection = UnixConnection(str(path))
     # No browser reaches it, so any name in the Host header is fine.
     connection.request("POST", "/v1/chat/completions", json.dumps(chat_body("hello")))

@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import stat
 import tomllib
 
 import pytest
@@ -175,11 +176,30 @@ def test_what_is_no_address_is_refused(text):
 
 def test_listening_on_ipv6():
     try:
-        sock = listen(Address("::1", 0))
+        sock, address = listen(Address("::1", 0))
     except SettingsError:
         pytest.skip("this machine has no IPv6 loopback")
     with sock:
-        assert sock.getsockname()[1] > 0
+        assert sock.getsockname()[1] == address.port > 0
+
+
+def test_a_unix_socket_is_its_users_alone_and_what_a_killed_server_left_is_replaced(tmp_path):
+    address = Address(path=str(tmp_path / "golem.sock"))
+    first, taken = listen(address)
+    assert taken == address
+    assert stat.S_IMODE(os.stat(address.path).st_mode) == 0o600
+    with first, pytest.raises(SettingsError, match=r"-addr unix:.*: Address already in use"):
+        listen(address)
+    again, _ = listen(address)  # nobody listens there any more
+    again.close()
+
+
+def test_a_file_in_the_place_of_a_unix_socket_is_left_alone(tmp_path):
+    path = tmp_path / "golem.sock"
+    path.write_text("mine")
+    with pytest.raises(SettingsError, match="Address already in use"):
+        listen(Address(path=str(path)))
+    assert path.read_text() == "mine"
 
 
 def test_an_address_of_another_machine_is_refused():

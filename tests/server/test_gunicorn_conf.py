@@ -5,6 +5,8 @@ import subprocess
 import sys
 
 import pytest
+from gunicorn.util import load_class
+from gunicorn.workers.gthread import ThreadWorker
 
 from tests.server.conftest import COMMANDS, PATIENCE, ROOT, SETTINGS
 
@@ -33,10 +35,7 @@ def test_two_workers_are_two_engines_and_refused():
     ("settings", "message"),
     [
         ({"GOLEM_PARALEL": "2"}, "there is no setting GOLEM_PARALEL; did you mean GOLEM_PARALLEL?"),
-        (
-            {"GOLEM_MODEL": ""},
-            "no model: pass -model or -models, or set GOLEM_MODEL or GOLEM_MODELS",
-        ),
+        ({"GOLEM_MODEL": ""}, "no model: pass -model"),
         ({"GOLEM_ADDR": "here"}, '-addr "here" is not an address'),
     ],
 )
@@ -55,6 +54,7 @@ def test_the_settings_follow_golems(monkeypatch):
     from golem_server import gunicorn_conf as conf
 
     assert conf.threads == 2 + 2 + 16
-    assert (conf.workers, conf.worker_class, conf.preload_app) == (1, "gthread", False)
+    assert (conf.workers, conf.preload_app) == (1, False)
+    assert issubclass(load_class(conf.worker_class), ThreadWorker)
     assert conf.bind == "127.0.0.1:0"
-    assert conf.graceful_timeout == 20
+    assert conf.graceful_timeout > 20  # the drain, and closing what is kept alive

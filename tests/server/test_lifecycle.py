@@ -124,7 +124,7 @@ def test_more_prompts_in_one_request_than_may_wait_leave_nothing_behind(served):
 
 
 def test_comments_keep_a_stream_alive_while_it_waits_and_while_it_reads(start):
-    server = start(FAKE_KEEP_ALIVE="0.05", GOLEM_PARALLEL="1").ready()
+    server = start(FAKE_KEEP_ALIVE_SECONDS="0.05", GOLEM_PARALLEL="1").ready()
     server.allow(0)
     reading = server.open(CHAT, chat_body("say one", stream=True))
     server.until_state(lambda s: s["held_back"])
@@ -139,7 +139,7 @@ def test_comments_keep_a_stream_alive_while_it_waits_and_while_it_reads(start):
 
 
 def test_an_error_of_a_stream_that_has_begun_is_a_frame_without_done(start):
-    server = start(FAKE_KEEP_ALIVE="0.05").ready()
+    server = start(FAKE_KEEP_ALIVE_SECONDS="0.05").ready()
     server.allow(0)
     connection = server.open(CHAT, chat_body("boom", stream=True))
     received = receive(connection, lambda got: b": \n\n" in got)
@@ -153,27 +153,22 @@ def test_an_error_of_a_stream_that_has_begun_is_a_frame_without_done(start):
     server.wait_for_line(r"POST \S+ 200 .*, error: the pass failed")
 
 
-def test_sigterm_lets_answers_finish_and_refuses_new_ones(start, pipe):
+def test_sigterm_lets_answers_finish_and_tells_new_requests_that_it_ends(start, pipe):
     server = start(FAKE_RELEASE=str(pipe)).ready()
-    kept = http.client.HTTPConnection(server.host, server.port, timeout=PATIENCE)
     server.allow(0)
     stream = server.open(CHAT, chat_body("say a whole sentence", stream=True))
     server.until_state(lambda s: s["held_back"])
-    kept.request("GET", "/health")
-    assert kept.getresponse().read() == b'{"status":"ok"}'
     server.terminate()
-    if start.kind == "waitress":
-
-        def drains():
-            kept.request("GET", "/health")
-            response = kept.getresponse()
-            return (response.status, response.read()) == (503, b'{"status":"draining"}')
-
-        server.until(drains)
-        kept.request("POST", CHAT, json.dumps(chat_body("hello")))
-        refused = kept.getresponse()
-        assert refused.status == 503
-        assert json.loads(refused.read())["error"]["message"] == "this server is shutting down"
+    server.until(lambda: server.request("GET", "/health")[0] == 503)
+    for path in ("/health", "/v1/health", "/health/ready"):
+        assert server.get(path) == (503, {"status": "draining"})
+    assert server.get("/health/live") == (200, {"status": "ok"})
+    for method, path in (("POST", CHAT), ("GET", "/v1/models"), ("POST", "/v1/messages")):
+        status, headers, body = server.request(method, path, json.dumps(chat_body("hello")))
+        assert status == 503
+        assert headers["Retry-After"] == "1"
+        assert headers["Connection"] == "close"
+        assert json.loads(body)["error"]["message"] == "this server is shutting down"
     pipe.write_text("go")
     received = receive(stream, lambda got: b"[DONE]" in got)
     text = "".join(
@@ -182,12 +177,31 @@ def test_sigterm_lets_answers_finish_and_refuses_new_ones(start, pipe):
         if line.startswith("data: {")
     )
     assert text == "a whole sentence"
-    kept.close()
     stream.close()
     assert server.process.wait(PATIENCE) == 0
 
 
-@pytest.mark.parametrize("start", ["waitress"], indirect=True)  # gunicorn just cuts them
+def test_connections_that_are_kept_alive_do_not_hold_the_end_up(start, pipe):
+    server = start(FAKE_RELEASE=str(pipe)).ready()
+    kept = http.client.HTTPConnection(server.host, server.port, timeout=PATIENCE)
+    kept.request("GET", "/health")
+    assert kept.getresponse().read() == b'{"status":"ok"}'
+    server.allow(0)
+    running = server.open(CHAT, chat_body("hello"))
+    server.until_state(lambda s: s["held_back"])
+    server.terminate()
+    server.until(lambda: server.request("GET", "/health")[0] == 503)
+    if start.kind == "waitress":
+        assert kept.sock.recv(1) == b""  # closed at once
+    else:  # closed after the answer to the request that may be under way
+        kept.request("GET", "/health")
+        response = kept.getresponse()
+        assert (response.status, response.headers["Connection"]) == (503, "close")
+    pipe.write_text("go")
+    assert b"you said: hello" in receive(running, lambda got: got.endswith(b"}"))
+    assert server.process.wait(PATIENCE) == 0
+
+
 def test_what_is_not_finished_in_time_fails_by_name(start):
     server = start(GOLEM_DRAIN="100ms", FAKE_PASS_SECONDS="0.02").ready()
     connection = server.open(CHAT, chat_body("forever", stream=True, max_tokens=-1))

@@ -41,7 +41,7 @@ def client(parallel):
 
 
 def turn(client, messages, text):
-    """Adds a question and its answer; the answer's usage, its slot and what the log says was fed."""
+    """Adds a question and its answer; the answer's usage, slot and what the log says was fed."""
     messages.append({"role": "user", "content": text})
     body = {"messages": messages, "temperature": 0, "max_tokens": 12}
     answer = client.simulate_post(CHAT, json=body).json
@@ -71,6 +71,6 @@ def test_alice_bob_and_alices_next_turn(parallel):
             # All that was fed and drawn before but for its last token, which was never fed.
             assert cached == first["prompt_tokens"] + first["completion_tokens"] - 1
             assert fed < 20
-            third, slot, fed = turn(served, bob, "Thank you.")
+            _, slot, fed = turn(served, bob, "Thank you.")
             assert (slot, bobs) == (1 - alices, 1 - alices)
             assert fed < 20
