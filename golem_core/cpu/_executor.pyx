@@ -292,7 +292,7 @@ cdef class Code:
             memcpy(self.tokens[arena], &tokens[0], n * sizeof(int32_t))
         if m and self.outputs[arena] != NULL:
             memcpy(self.outputs[arena], &outputs[0], m * sizeof(int32_t))
-        return self.run_bound(arena, runs, True)
+        return self.run_bound(arena, runs, True, 0, 0) < 0
 
     def count_weights(self, int extent, long long size):
         """Weights of that many bytes are read by every pass in which the extent is not 0."""
@@ -433,9 +433,24 @@ cdef class Code:
         cdef int i
         for i in range(len(symbols)):
             self.symbols[i] = symbols[i]
-        return self.run_bound(arena, runs, False)
+        return self.run_bound(arena, runs, False, 0, 0) < 0
 
-    cdef bint run_bound(self, int arena, const int32_t[:, ::1] runs, bint follow) except -1:
+    def run_on(self, int arena, tuple symbols, const int32_t[:, ::1] runs, int first,
+               double seconds):
+        """A pass from the record ``first`` on, for about so many seconds; 0: to its end.
+
+        Returns the record to go on from, -1 at the end. Only plans that can be cancelled stop.
+        """
+        cdef int i
+        cdef timespec t
+        for i in range(len(symbols)):
+            self.symbols[i] = symbols[i]
+        clock_gettime(CLOCK_MONOTONIC, &t)
+        return self.run_bound(arena, runs, False, first,
+                              seconds and t.tv_sec + 1e-9 * t.tv_nsec + seconds)
+
+    cdef int run_bound(self, int arena, const int32_t[:, ::1] runs, bint follow, int first,
+                       double until) except -2:
         cdef golem_pool *pool = self.pool.checked()
         cdef golem_pass p
         cdef timespec before, after
@@ -485,7 +500,7 @@ cdef class Code:
         p.cancel = <const atomic_int *>self.cancelled
         with nogil:
             clock_gettime(CLOCK_MONOTONIC, &before)
-            stopped = golem_run(self.records, self.record_count, &p, self.scratch,
+            stopped = golem_run(self.records, self.record_count, first, until, &p, self.scratch,
                                 self.scratch_bytes, self.local_bytes)
             clock_gettime(CLOCK_MONOTONIC, &after)
         self.seconds = (after.tv_sec - before.tv_sec) + 1e-9 * (after.tv_nsec - before.tv_nsec)
@@ -493,4 +508,4 @@ cdef class Code:
         for i in range(self.weight_count):
             if self.sizes[self.weight_extent[i]]:
                 self.weight_bytes += self.weight_size[i]
-        return not stopped
+        return stopped

@@ -167,8 +167,8 @@ cdef extern from "record.h" nogil:
         double *profile
 
     const golem_isa golem_isa_portable
-    int golem_run(const golem_record *records, int count, golem_pass *p, char *scratch,
-                  int64_t scratch_bytes, int64_t local_bytes)
+    int golem_run(const golem_record *records, int count, int first, double until,
+                  golem_pass *p, char *scratch, int64_t scratch_bytes, int64_t local_bytes)
 
 
 cdef extern from *:

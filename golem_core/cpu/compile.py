@@ -297,14 +297,23 @@ class CompiledPlan:
     ) -> dict[str, np.ndarray] | None:
         """One pass over checked inputs. None when it was cancelled."""
         symbols = tuple(sizes[s] for s in self._symbols)
+        number = self._write(sizes, arrays)
+        if not self.code.run(number, symbols, runs):
+            return None
+        return self._made(number)
+
+    def begin(self, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray]) -> Begun:
+        """A pass of a program without states, its inputs written and nothing run yet."""
+        return Begun(self, self._write(sizes, arrays), tuple(sizes[s] for s in self._symbols))
+
+    def _write(self, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray]) -> int:
+        """Copies inputs to where they are read; the arena that is."""
         narrow = all(sizes[s] <= most for s, most in self._narrow.items())
         number = 0 if narrow else len(self._arenas) - 1
         for name, view in self._inputs[number].items():
             given = arrays[name]
             view[: len(given)] = given
-        if not self.code.run(number, symbols, runs):
-            return None
-        return self._made(number)
+        return number
 
     def run_decoder(self, n: int, m: int, runs, tokens, outputs) -> dict[str, np.ndarray]:
         """One pass over a decoder's inputs, which ``decoder_sizes`` found right."""
@@ -355,6 +364,28 @@ class CompiledPlan:
             listed.append((seconds[at], self._line(chain.head)))
             at += len(chain.records)
         return listed
+
+
+class Begun:
+    """A pass that is run piece by piece."""
+
+    def __init__(self, plan: CompiledPlan, arena: int, symbols: tuple[int, ...]):
+        self._plan = plan
+        self._arena = arena
+        self._symbols = symbols
+        self._runs = np.zeros((0, 5), np.int32)
+        self._next = 0  # the record to go on from
+
+    def advance(self, seconds: float) -> bool:
+        """Runs on for about so many seconds, 0: to the end. True when the pass is over."""
+        code = self._plan.code
+        self._next = code.run_on(self._arena, self._symbols, self._runs, self._next, seconds)
+        return self._next < 0
+
+    @property
+    def outputs(self) -> dict[str, np.ndarray]:
+        """Of a pass that is over."""
+        return self._plan._made(self._arena)
 
 
 def _all_buffers(lowering: Lowering, arrangement: Arrangement) -> list[Buffer]:

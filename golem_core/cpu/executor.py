@@ -16,7 +16,7 @@ from golem_core.cpu.cores import core_numbers, physical_cores, usable_cpus
 from golem_core.cpu.weights import WeightStore
 from golem_core.graph.binding import bind
 from golem_core.graph.program import Program
-from golem_core.graph.values import Value, extent_at
+from golem_core.graph.values import ProgramError, Value, extent_at
 from golem_core.state import States
 
 SPIN = 4000  # looks at a changing word before a thread sleeps: some 50 microseconds
@@ -60,6 +60,7 @@ class CpuExecutor:
     threads: workers, the caller's among them; None: the physical cores this process may use.
     wanted: sets of outputs to plan at once; others are planned on first use. weights: a store to
     share with other executors. progress: called with the share of weights repacked, 0 to 1.
+    beside: an executor whose threads this one uses; their passes must not run at the same time.
 
     Arrays that ``run`` returns are valid until the next run. One pass runs at a time.
     """
@@ -75,6 +76,7 @@ class CpuExecutor:
         wanted: Iterable[Sequence[str]] = (),
         weights: WeightStore | None = None,
         progress: Callable[[float], None] | None = None,
+        beside: CpuExecutor | None = None,
     ):
         self.program = program
         self.slots = slots
@@ -98,7 +100,11 @@ class CpuExecutor:
         self._cancel = np.zeros(1, np.int32)
         self._lock = threading.Lock()
         spin = SPIN if self.threads <= usable_cpus() else 0
-        self._pool = _executor.Pool(self.threads, spin, np.array(core_numbers(), np.int32))
+        self._own_pool = beside is None
+        if beside is None:
+            self._pool = _executor.Pool(self.threads, spin, np.array(core_numbers(), np.int32))
+        else:
+            self._pool, self.threads = beside._pool, beside.threads
         self.weights.add(program, self._pool, progress)
         for names in wanted:
             self._plan(names)
@@ -149,6 +155,10 @@ class CpuExecutor:
         with self._lock:
             made = self._run_decoder(inputs, tuple(wanted))
             return self._run_checked(inputs, wanted) if made is None else made
+
+    def begin(self, inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> Pieces:
+        """A pass of a program without states, to be run in pieces; close it in the end."""
+        return Pieces(self, inputs, wanted)
 
     def _run_checked(self, inputs: Mapping[str, np.ndarray], wanted: Sequence[str]):
         self._pool.check()
@@ -217,13 +227,60 @@ class CpuExecutor:
     def close(self) -> None:
         """Stops the threads and lets go of the weights."""
         with self._lock:
-            self._pool.close()
+            if self._own_pool:
+                self._pool.close()
             self._plans.clear()
             self._decoders.clear()
             self._last = None
             self.weights = WeightStore()
 
     def __enter__(self) -> CpuExecutor:
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
+
+
+class Pieces:
+    """A pass that its caller runs in pieces, with other work between them.
+
+    Until it is closed no other pass of the executor runs, and its outputs stay valid.
+    """
+
+    def __init__(
+        self, executor: CpuExecutor, inputs: Mapping[str, np.ndarray], wanted: Sequence[str]
+    ):
+        program = executor.program
+        if program.states:
+            raise ProgramError(f"{program.name} keeps states: its passes run whole")
+        executor._pool.check()
+        bound = bind(program, inputs, slots=1, context=1, maxima=executor.maxima)
+        self._executor = executor
+        executor._lock.acquire()
+        try:
+            plan, self._empty = executor._needed(wanted, bound.sizes)
+            self._begun = plan.begin(bound.sizes, bound.arrays)
+        except BaseException:
+            executor._lock.release()
+            raise
+        self._held = True
+
+    def advance(self, seconds: float = 0.0) -> bool:
+        """Runs on for about so many seconds, 0: to the end. True when the pass is over."""
+        return self._begun.advance(seconds)
+
+    @property
+    def outputs(self) -> dict[str, np.ndarray]:
+        """Of a pass that is over; valid until it is closed."""
+        return self._begun.outputs | self._empty
+
+    def close(self) -> None:
+        """Lets the executor run other passes, whether this one is over or not. Idempotent."""
+        held, self._held = self._held, False
+        if held:
+            self._executor._lock.release()
+
+    def __enter__(self) -> Pieces:
         return self
 
     def __exit__(self, *error) -> None:

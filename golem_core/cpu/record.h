@@ -176,10 +176,12 @@ extern const golem_isa golem_isa_avx2;
 extern const golem_isa golem_isa_avx512;
 #endif
 
-/* Runs all records on the pass's pool. scratch: threads pieces of scratch_bytes, the first
- * local_bytes of each for chains. Returns 0, or 1 when the cancel flag was seen at a barrier. */
-int golem_run(const golem_record *records, int count, golem_pass *pass, char *scratch,
-              int64_t scratch_bytes, int64_t local_bytes);
+/* Runs the records from .. count - 1 on the pass's pool. scratch: threads pieces of scratch_bytes,
+ * the first local_bytes of each for chains. Returns -1 when all have run. Where the pass has a
+ * cancel flag it stops at a barrier once that is set, or the monotonic clock is past `until`
+ * seconds (0: never), but not before its first record: it returns the one to go on from. */
+int golem_run(const golem_record *records, int count, int from, double until, golem_pass *pass,
+              char *scratch, int64_t scratch_bytes, int64_t local_bytes);
 
 static inline char *golem_base(const golem_operand *o, const golem_worker *w) {
     if (o->slot == GOLEM_LOCAL) return w->locals + o->offset - w->first * o->span * 4;

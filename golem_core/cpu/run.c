@@ -11,7 +11,9 @@ typedef struct {
     golem_pass *pass;
     char *scratch;
     int64_t scratch_bytes, local_bytes;
-    atomic_int stopped_at;   /* record before which worker 0 saw the cancel flag, or -1 */
+    int from;                /* the first record to run */
+    double until;            /* when to stop, 0: never */
+    atomic_int stopped_at;   /* record before which worker 0 saw that it is time, or -1 */
 } walk;
 
 static void run_block(const golem_record *head, golem_worker *w, int64_t from, int64_t to) {
@@ -39,13 +41,20 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Whether a pass that may be cut short is to be: it was cancelled, or its time is over. */
+static int time_to_stop(const walk *all) {
+    const golem_pass *pass = all->pass;
+    if (!pass->cancel) return 0;
+    return atomic_load(pass->cancel) || (all->until > 0 && now() > all->until);
+}
+
 static void run_worker(void *context, int worker) {
     walk *all = context;
     golem_pass *pass = all->pass;
     char *mine = all->scratch + all->scratch_bytes * worker;
     golem_worker w = {.pass = pass, .worker = worker, .locals = mine,
                       .scratch = mine + all->local_bytes};
-    for (int i = 0; i < all->count;) {
+    for (int i = all->from; i < all->count;) {
         const golem_record *record = &all->records[i];
         int started = i;
         double before = pass->profile && !worker ? now() : 0;
@@ -53,8 +62,7 @@ static void run_worker(void *context, int worker) {
         int replicated = record->flags & GOLEM_REPLICA && rows <= GOLEM_REPLICATED;
         w.replica = replicated ? worker : 0;
         if (record->flags & GOLEM_BARRIER && !(replicated && record->flags & GOLEM_UNLESS_REPLICA)) {
-            if (worker == 0 && pass->cancel && atomic_load(pass->cancel))
-                atomic_store(&all->stopped_at, i);
+            if (worker == 0 && i > all->from && time_to_stop(all)) atomic_store(&all->stopped_at, i);
             golem_pool_barrier(pass->pool, worker);
             if (pass->cancel && atomic_load(&all->stopped_at) == i) return;
         }
@@ -71,11 +79,11 @@ static void run_worker(void *context, int worker) {
     }
 }
 
-int golem_run(const golem_record *records, int count, golem_pass *pass, char *scratch,
-              int64_t scratch_bytes, int64_t local_bytes) {
-    walk all = {records, count, pass, scratch, scratch_bytes, local_bytes, -1};
+int golem_run(const golem_record *records, int count, int from, double until, golem_pass *pass,
+              char *scratch, int64_t scratch_bytes, int64_t local_bytes) {
+    walk all = {records, count, pass, scratch, scratch_bytes, local_bytes, from, until, -1};
     for (int i = 0; i < count; i++)
         atomic_store_explicit(pass->next + (int64_t)i * 16, 0, memory_order_relaxed);
     golem_pool_run(pass->pool, run_worker, &all);
-    return atomic_load(&all.stopped_at) >= 0;
+    return atomic_load(&all.stopped_at);
 }

@@ -1,0 +1,100 @@
+"""Passes run in pieces: the same bits as whole ones, and other passes in between."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from golem_core.cpu import CpuExecutor
+from golem_core.formats.blocks import by_name, random_blocks
+from golem_core.graph.builder import Builder
+from golem_core.graph.values import ProgramError
+from golem_core.graph.weights import Weight
+
+WIDTH = 64
+
+
+def tower(blocks=6):
+    rng = np.random.default_rng(1)
+    p = Builder("tower")
+    x = p.input("x", (p.axis("k", 400), WIDTH))
+    for i in range(blocks):
+        type = by_name("F32")
+        matrix = random_blocks((WIDTH, WIDTH), type, rng, 0.1)
+        w = Weight(f"w{i}", (WIDTH, WIDTH), type, matrix)
+        h = p.heads(p.linear(p.rms_norm(x, None, 1e-6), w), 4)
+        x = p.add(x, p.flat(p.attend(h, h, h, scale=0.25, ahead=None)))
+    p.output("rows", x)
+    return p.build()
+
+
+def columns(count):
+    return np.random.default_rng(count).standard_normal((count, WIDTH)).astype(np.float32)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_pass_in_pieces_gives_the_bits_of_a_whole_one(threads):
+    """The shortest time there is ends a piece at the first place where workers meet."""
+    with CpuExecutor(tower(), threads=threads) as executor:
+        whole = executor.run({"x": columns(300)}, ("rows",))["rows"].copy()
+        with executor.begin({"x": columns(300)}, ("rows",)) as begun:
+            pieces = 1
+            while not begun.advance(1e-9):
+                pieces += 1
+            np.testing.assert_array_equal(begun.outputs["rows"], whole)
+        assert pieces > 6
+        with executor.begin({"x": columns(300)}, ("rows",)) as begun:
+            assert begun.advance()
+            np.testing.assert_array_equal(begun.outputs["rows"], whole)
+
+
+def test_another_executor_runs_on_the_same_threads_between_pieces():
+    with CpuExecutor(tower(), threads=2) as executor:
+        other = CpuExecutor(tower(2), beside=executor)
+        whole = executor.run({"x": columns(200)}, ("rows",))["rows"].copy()
+        beside = other.run({"x": columns(9)}, ("rows",))["rows"].copy()
+        with executor.begin({"x": columns(200)}, ("rows",)) as begun:
+            while not begun.advance(1e-9):
+                found = other.run({"x": columns(9)}, ("rows",))["rows"]
+                np.testing.assert_array_equal(found, beside)
+            np.testing.assert_array_equal(begun.outputs["rows"], whole)
+        other.close()
+        executor.run({"x": columns(1)}, ("rows",))  # its threads are still there
+
+
+def test_no_other_pass_of_the_executor_begins_before_the_pieces_are_closed():
+    with CpuExecutor(tower(1), threads=1) as executor:
+        begun = executor.begin({"x": columns(5)}, ("rows",))
+        begun.advance()
+        made = []
+        thread = threading.Thread(
+            target=lambda: made.append(executor.run({"x": columns(7)}, ("rows",)))
+        )
+        thread.start()
+        kept = begun.outputs["rows"].copy()
+        assert not made
+        np.testing.assert_array_equal(begun.outputs["rows"], kept)
+        begun.close()
+        begun.close()
+        thread.join()
+        assert made[0]["rows"].shape == (7, WIDTH)
+
+
+def test_a_pass_left_half_way_does_no_harm():
+    with CpuExecutor(tower(), threads=2) as executor:
+        whole = executor.run({"x": columns(50)}, ("rows",))["rows"].copy()
+        with executor.begin({"x": columns(300)}, ("rows",)) as begun:
+            begun.advance(1e-9)
+        np.testing.assert_array_equal(executor.run({"x": columns(50)}, ("rows",))["rows"], whole)
+        with pytest.raises(ProgramError, match='reads input "x"'):
+            executor.begin({}, ("rows",))
+        np.testing.assert_array_equal(executor.run({"x": columns(50)}, ("rows",))["rows"], whole)
+
+
+def test_a_program_with_states_runs_whole():
+    p = Builder("decoder")
+    x = p.input("x", (p.axis("n", 8), 2, 8))
+    p.output("y", p.attend(x, x, x, p.ring("kv", 2, 8), scale=1.0))
+    executor = CpuExecutor(p.build(), threads=1, context=64)
+    with executor, pytest.raises(ProgramError, match="keeps states"):
+        executor.begin({"x": columns(1)}, ("y",))
