@@ -53,6 +53,7 @@ class Turn:
             inside=self.inside,
             inline=self.inline,
             single=self.offer.single,
+            strays=self.model.strays,
         )
         return Reply(sorter, self.beginning, entries)
 
@@ -79,7 +80,7 @@ def prepare(model: Any, request: ChatRequest, reasoning: str = "off") -> Turn:
         **arguments,
     )
     inside = model.reasoning is not None and text.rstrip().endswith(model.reasoning[0])
-    beginning = _written(last, model.reasoning, inside) if last else ""
+    beginning = _written(last, model, inside) if last else ""
     options = {
         "shown": _shown(model, offer),
         "thinking": _thinking(model, request, beginning, inside),
@@ -164,16 +165,16 @@ def _beginning(messages: list[Message], request: ChatRequest) -> Message | None:
     return last
 
 
-def _written(last: Message, marks: tuple[str, str] | None, inside: bool) -> str:
+def _written(last: Message, model: Any, inside: bool) -> str:
     """The beginning of an answer as the model would have written it.
 
     inside: the template has opened a thought for it.
     """
-    content, thought = last["content"], last.get("reasoning_content", "")
+    content, thought, marks = last["content"], last.get("reasoning_content", ""), model.reasoning
     if marks is None or not (thought or inside):
         return content
     text = "" if inside else marks[0] + "\n"
-    return text + thought + (f"\n{marks[1]}\n\n{content}" if content else "")
+    return text + thought + (f"\n{marks[1]}{model.after_thought}{content}" if content else "")
 
 
 def _shown(model: Any, offer: Offer) -> frozenset[int]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from golem_core.sample.grammar import Expression, Grammar, GrammarError, SchemaError, Token
 from golem_core.sample.grammar.expressions import Rule, alt, maybe, repeat, seq, text, until
 from golem_core.sample.grammar.gbnf import parse
+from golem_core.sample.grammar.notation import JSON, Notation
 from golem_core.sample.grammar.schema import JSON_OBJECT, expression_of
 from golem_core.text.sorter import CallFormat
 from golem_server.body import json_type
@@ -176,10 +177,10 @@ def _not_a_grammar(error: GrammarError) -> Refusal:
     return Refusal(f"Failed to initialize samplers: failed to parse grammar: {error}")
 
 
-def _values(schema: Any, whose: str = "") -> Expression:
-    """The JSON texts of a schema."""
+def _values(schema: Any, whose: str = "", notation: Notation | None = None) -> Expression:
+    """The texts of a schema's values, in JSON or another notation."""
     try:
-        return expression_of(schema)
+        return expression_of(schema, notation or JSON)
     except SchemaError as error:
         raise Refusal(f"{whose}{error}") from None
 
@@ -189,7 +190,7 @@ def _calls(
 ) -> Expression:
     """One call or several, each of a tool that may be called, with the arguments it takes."""
     bodies = [
-        notation.body(name, _values(schema or JSON_OBJECT, f'tool "{name}": '))
+        notation.body(name, _values(schema or JSON_OBJECT, f'tool "{name}": ', notation.notation))
         for name, schema in tools.items()
     ]
     opens, closes = around

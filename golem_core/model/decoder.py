@@ -26,6 +26,7 @@ from golem_core.model.rope import RopeScaling
 from golem_core.model.tensors import Tensors
 from golem_core.state.declare import Ring
 from golem_core.text.calls import CallFormat
+from golem_core.text.template import ChatTemplate
 
 LONGEST_CONTEXT = (1 << 31) - 1
 
@@ -40,6 +41,8 @@ class Decoder:
     pairing: ClassVar[str] = "halves"  # how rotary pairs lie in a head: "halves" or "adjacent"
     template: ClassVar[str] = ""  # Jinja source for files that carry no chat template
     reasoning: ClassVar[tuple[str, str] | None] = None  # texts that open and close a thought
+    strays: ClassVar[tuple[str, ...]] = ()  # marks that never leave, even where they mean nothing
+    after_thought: ClassVar[str] = "\n\n"  # between a thought's mark and what is said then
     call: ClassVar[CallFormat | None] = None  # how it writes tool calls
     efforts: ClassVar[Mapping[str, str]] = {}  # words for efforts that its template has others for
     quantum: ClassVar[int] = 1  # a prompt that takes several passes is cut at multiples of it
@@ -106,6 +109,10 @@ class Decoder:
     def scale(self) -> float:
         """What q·k is multiplied by."""
         return self.head_size**-0.5
+
+    def chat_template(self, source: str, **texts: str) -> ChatTemplate:
+        """The template of that source, the file's own or the fallback; texts: of BOS and EOS."""
+        return ChatTemplate(source, **texts)
 
     def fallback_template(self) -> str:
         """The chat template for a file that has none."""

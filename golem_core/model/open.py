@@ -115,6 +115,14 @@ class Model:
         return self.decoder.efforts
 
     @property
+    def strays(self) -> tuple[str, ...]:
+        return self.decoder.strays
+
+    @property
+    def after_thought(self) -> str:
+        return self.decoder.after_thought
+
+    @property
     def call(self) -> CallFormat | None:
         return self.decoder.call
 
@@ -388,7 +396,7 @@ def _template(decoder: Decoder, tokenizer: Tokenizer, builtin: bool) -> tuple[Ch
     own = decoder.hyper.text(".tokenizer.chat_template", "")
     if own and not builtin:
         try:
-            return ChatTemplate(own, **texts), "file"
+            return decoder.chat_template(own, **texts), "file"
         except TemplateError as error:
             log.warning(
                 "%s: %s; the built-in template of %s is used, and answers may suffer",
@@ -396,7 +404,7 @@ def _template(decoder: Decoder, tokenizer: Tokenizer, builtin: bool) -> tuple[Ch
                 error,
                 decoder.architecture,
             )
-    return ChatTemplate(decoder.fallback_template(), **texts), "builtin"
+    return decoder.chat_template(decoder.fallback_template(), **texts), "builtin"
 
 
 def _executor(

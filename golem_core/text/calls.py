@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from golem_core.sample.grammar import Expression
+    from golem_core.sample.grammar.notation import Notation
 
 Tools = Mapping[str, Mapping[str, Any]]  # the JSON schema of each tool's parameters, by name
 
@@ -34,6 +35,7 @@ class CallFormat(ABC):
 
     open, close: the texts around one. ends_thought: whether a call may begin inside a thought and
     ends it. drops_rest: what follows the last call is left out; otherwise it is an error.
+    notation: how the arguments are spelled, None for JSON.
     """
 
     open: ClassVar[str]
@@ -42,6 +44,7 @@ class CallFormat(ABC):
     drops_rest: ClassVar[bool] = False
     quotes: ClassVar[tuple[str, ...]] = ()  # further special tokens that stand in a call's text
     between: ClassVar[str] = ""  # what stands between two calls
+    notation: ClassVar[Notation | None] = None
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -59,7 +62,7 @@ class CallFormat(ABC):
     def body(self, name: str, arguments: Expression) -> Expression:
         """A grammar of the calls of one function, between ``open`` and ``close``.
 
-        arguments: a grammar of the JSON objects that it takes.
+        arguments: a grammar of the objects that it takes, in the notation.
         """
 
 

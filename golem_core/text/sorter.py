@@ -49,7 +49,8 @@ class Sorter:
     reasoning: the texts that open and close a thought, None when the model has none. calls: its
     notation of calls, None when no tools were offered: calls are prose then. tools: those
     offered. inside: the prompt ended in an open thought. inline: thoughts stay in the content, as
-    the model wrote them. single: what follows the first call is left out.
+    the model wrote them. single: what follows the first call is left out. strays: texts that mean
+    nothing by themselves and never leave, such as a mark without what belongs to it.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Sorter:
         inside: bool = False,
         inline: bool = False,
         single: bool = False,
+        strays: tuple[str, ...] = (),
     ):
         self.called = 0  # calls that have left
         self._open, self._close = reasoning or ("", "")
@@ -69,9 +71,10 @@ class Sorter:
         self._tools = tools or {}
         self._inline = inline
         self._single = single
-        self._prose = _Marks((self._open, self._call))
+        self._strays = frozenset(strays)
+        self._prose = _Marks((self._open, self._call, *strays))
         ending = self._call if calls and calls.ends_thought else ""
-        self._thought = _Marks((self._close, self._open, ending))
+        self._thought = _Marks((self._close, self._open, ending, *strays))
         self._where = _In.THOUGHT if inside and reasoning else _In.PROSE
         self._rest = ""  # not sorted yet
         self._breaks: str | None = None  # held line breaks of a thought; None: it has no text yet
@@ -98,7 +101,7 @@ class Sorter:
             return pieces
         if self._where is _In.CALL:
             return pieces + self._unclosed(rest)
-        if self._where is _In.AFTER:
+        if self._where is _In.AFTER and not self._calls.drops_rest:
             raise _follows()
         return pieces
 
@@ -131,7 +134,7 @@ class Sorter:
 
     def _in_prose(self, final: bool) -> bool:
         rest = self._rest
-        match = self._prose.find(rest)
+        match = self._prose.find(rest, final)
         if match is None:
             end = len(rest) if final else self._prose.sure(rest)
             self._say(rest[:end])
@@ -139,15 +142,18 @@ class Sorter:
             return False
         self._say(rest[: match.start()])
         self._rest = rest[match.end() :]
-        if match.group() == self._open:
-            self._enter_thought(match.group())
-        else:
+        mark = match.group()
+        if mark == self._open:
+            self._enter_thought(mark)
+        elif mark == self._call:
             self._enter_call()
+        elif self._inline:
+            self._emit(Kind.CONTENT, mark)
         return True
 
     def _in_thought(self, final: bool) -> bool:
         rest = self._rest
-        match = self._thought.find(rest)
+        match = self._thought.find(rest, final)
         if match is None:
             end = len(rest) if final else self._thought.sure(rest)
             self._think(rest[:end])
@@ -161,7 +167,7 @@ class Sorter:
                 self._emit(Kind.CONTENT, mark)
             self._trims = not self._inline
             self._where = _In.AFTER if self.called else _In.PROSE
-        elif mark == self._open:  # a thought in a thought is the same one
+        elif mark == self._open or mark in self._strays:  # a thought in a thought is the same one
             if self._inline:
                 self._emit(Kind.CONTENT, mark)
         else:
@@ -196,6 +202,10 @@ class Sorter:
             return True
         if not rest or self._prose.sure(rest) == 0:
             return False
+        stray = next((text for text in self._strays if rest.startswith(text)), None)
+        if stray is not None:
+            self._rest = rest[len(stray) :]
+            return True
         if not self._calls.drops_rest:
             raise _follows()
         self._where = _In.REST
@@ -247,9 +257,10 @@ class _Marks:
         self._part = _any_of(longest_first, r"\Z")
         self._longest = max(map(len, longest_first), default=0)
 
-    def find(self, text: str) -> re.Match[str] | None:
-        """The first of the texts."""
-        return self._whole.search(text) if self.texts else None
+    def find(self, text: str, final: bool) -> re.Match[str] | None:
+        """The first of the texts; none that may yet become a longer one, unless it is final."""
+        match = self._whole.search(text) if self.texts else None
+        return None if match and not final and self.sure(text) <= match.start() else match
 
     def sure(self, text: str) -> int:
         """Where a text that may go on as one of them begins; the length when there is none."""

@@ -14,10 +14,18 @@ from golem_core.graph.ops import Rope
 from golem_core.graph.values import Value
 from golem_core.model import Decoder, RopeScaling, Tensors
 from golem_core.state.declare import Ring
+from golem_core.text.template import ChatTemplate
+from golem_plugins.gemma4.calls import Gemma4Calls
+from golem_plugins.gemma4.template import TEMPLATE, WITH_EMPTY_THOUGHT, Gemma4Template
 
 
 class Gemma4(Decoder):
     """GGUF's ``gemma4``. Norm weights are used as stored."""
+
+    reasoning = ("<|channel>thought", "<channel|>")
+    strays = ("<|channel>", "<channel|>")
+    after_thought = ""
+    call = Gemma4Calls()
 
     def read(self) -> None:
         hyper = self.hyper
@@ -52,6 +60,12 @@ class Gemma4(Decoder):
         raise self.hyper.fail(
             "attention.shared_kv_layers", f"fewer, so that block {i} finds a {kind} one to share,"
         )
+
+    def fallback_template(self) -> str:
+        return TEMPLATE if self.per_block else WITH_EMPTY_THOUGHT
+
+    def chat_template(self, source: str, **texts: str) -> ChatTemplate:
+        return Gemma4Template(source, **texts)
 
     def window(self, block: int) -> int | None:
         return self.span if self.sliding[block] else None

@@ -211,6 +211,8 @@ class FakeModel:
 
     architecture = "fake"
     reasoning = ("<think>", "</think>")
+    strays = ()
+    after_thought = "\n\n"
     call = QwenCalls()
     efforts = MappingProxyType({"minimal": "low"})
     blocks = 2

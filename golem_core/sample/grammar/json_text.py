@@ -1,6 +1,6 @@
-"""How JSON spells things: blanks, strings with their escapes, numbers, any value.
+"""How JSON spells things: blanks, strings with their escapes, numbers.
 
-Blanks, numbers and the order inside brackets are those of llama.cpp's schema converter. A string
+Blanks and numbers are those of llama.cpp's schema converter. A string
 of a schema is an automaton over what it means; here it becomes the ways of writing that down,
 where a character may stand for itself or be escaped, and two escapes may be one character.
 """
@@ -56,33 +56,6 @@ NUMBER = Rule(
 )
 BOOLEAN = Rule("boolean", alt("true", "false"))
 NULL = Rule("null", text("null"))
-VALUE = Rule("value")
-
-
-def members(first: Expression, following: Expression) -> Expression:
-    """One or more, with commas between."""
-    return seq(first, repeat(seq(",", SPACE, following)))
-
-
-def braces(inner: Expression) -> Expression:
-    """An object around its members."""
-    return seq("{", SPACE, inner, SPACE, "}")
-
-
-def brackets(inner: Expression) -> Expression:
-    """An array around its items."""
-    return seq("[", SPACE, inner, SPACE, "]")
-
-
-def pair(key: Expression, value: Expression) -> Expression:
-    """A key and its value."""
-    return seq(key, SPACE, ":", SPACE, value)
-
-
-_any_pair = pair(STRING, VALUE)
-OBJECT = Rule("object", braces(maybe(members(_any_pair, _any_pair))))
-ARRAY = Rule("array", brackets(maybe(members(VALUE, VALUE))))
-VALUE.body = alt(OBJECT, ARRAY, STRING, NUMBER, BOOLEAN, NULL)
 
 
 def literal(value: Any) -> Text:

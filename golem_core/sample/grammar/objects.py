@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from golem_core.sample.grammar import json_text, merged
+from golem_core.sample.grammar import merged
 from golem_core.sample.grammar.automaton import Automaton, TooLarge, both, negated, words
 from golem_core.sample.grammar.document import Flat
 from golem_core.sample.grammar.errors import SchemaError
@@ -18,7 +18,6 @@ from golem_core.sample.grammar.expressions import (
     alt,
     seq,
 )
-from golem_core.sample.grammar.json_text import SPACE, literal, pair
 from golem_core.sample.grammar.judge import writes_others, writes_unmatched
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ class Objects:
         self._converter = converter
         self._document = converter.document
         self._judge = converter.judge
+        self._notation = converter.notation
 
     def write(self, flats: Sequence[Flat]) -> Expression:
         """The objects that satisfy all of the schemas."""
@@ -44,7 +44,7 @@ class Objects:
         for name in names:
             member = self._named(flats, name)
             if member is not None:
-                members[name] = pair(literal(name), member)
+                members[name] = self._notation.pair(self._notation.name(name), member)
             elif name in required:
                 return self._converter.never(flats, "required")
         low, high = merged.least(flats, "minProperties"), merged.most(flats, "maxProperties")
@@ -71,12 +71,13 @@ class Objects:
             path = next(f.path for f in flats if keyword in f.schema)
             raise SchemaError(keyword, path, f"{keyword} above {MOST_COUNTED} is not counted")
         if not members and low == 0 and high is None and others is not NEVER:
-            return json_text.braces(alt(json_text.members(others, others), NOTHING))
+            return self._notation.braces(alt(self._notation.listed(others), NOTHING))
         first = [name for name in members if name in required]
         then = [name for name in members if name not in required]
         orders = dict.fromkeys([tuple(first + then), tuple(members)])
-        inner = [_Order(members, o, required, others, low, high).start() for o in orders]
-        return json_text.braces(alt(*inner))
+        space = self._notation.space
+        inner = [_Order(members, o, required, others, low, high, space).start() for o in orders]
+        return self._notation.braces(alt(*inner))
 
     def _named(self, flats: Sequence[Flat], name: str) -> Expression | None:
         """The value of a named member, None when there may be no such member."""
@@ -118,7 +119,7 @@ class Objects:
                 continue
             key = self._key(flats, names, patterns, matched)
             if key is not None:
-                options.append(pair(key, self._converter.value(paths)))
+                options.append(self._notation.pair(key, self._converter.value(paths)))
         return alt(*options) if options else NEVER
 
     def _paths_of_others(
@@ -152,7 +153,7 @@ class Objects:
                 found.append(narrow if m else negated(wide))
             found += self._key_schemas(flats)
             if not found:
-                return json_text.STRING
+                return self._notation.key
             key = found[0]
             for automaton in found[1:]:
                 key = both(key, automaton)
@@ -163,8 +164,7 @@ class Objects:
         if key.never:
             return None
         by_pattern = len(found) > 1 or not names
-        strings = self._converter.plain_strings if by_pattern else self._converter.strings
-        return strings.spell(key, "key")
+        return self._converter.keys[not by_pattern].spell(key, "key")
 
     def _key_schemas(self, flats: Sequence[Flat]) -> list[Automaton]:
         """What propertyNames asks of keys."""
@@ -209,6 +209,7 @@ class _Order:
         others: Expression,
         low: int,
         high: int | None,
+        space: Expression,
     ):
         self._members = members
         self._order = order
@@ -216,6 +217,7 @@ class _Order:
         self._others = others
         self._low = low
         self._high = high
+        self._comma = seq(",", space)
         self._most_named = max(low, high or 0, 1)
         self._most_others = max(high or 0, 1)
         self._rules: dict[tuple[int, int, int], Rule] = {}
@@ -238,7 +240,7 @@ class _Order:
 
     def _options(self, place: int, named: int, others: int) -> Iterator[Expression]:
         room = self._high is None or named + others < self._high
-        comma = seq(",", SPACE) if named + others else NOTHING
+        comma = self._comma if named + others else NOTHING
         if place < len(self._order):
             name = self._order[place]
             if room:

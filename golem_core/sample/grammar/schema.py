@@ -30,8 +30,9 @@ from golem_core.sample.grammar.expressions import (
     text,
 )
 from golem_core.sample.grammar.grammar import Grammar
-from golem_core.sample.grammar.json_text import SPACE, Strings, literal
+from golem_core.sample.grammar.json_text import SPACE
 from golem_core.sample.grammar.judge import Judge
+from golem_core.sample.grammar.notation import JSON, Notation
 from golem_core.sample.grammar.objects import Objects
 
 JSON_OBJECT = {"type": "object"}  # what response_format json_object means
@@ -42,16 +43,16 @@ FEW_TEXTS = 32
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
 
-def expression_of(schema: Any) -> Expression:
-    """The JSON texts of a schema, to be put into a larger grammar. Raises SchemaError.
+def expression_of(schema: Any, notation: Notation = JSON) -> Expression:
+    """The texts of a schema's values, to be put into a larger grammar. Raises SchemaError.
 
     A schema that no value satisfies gives an expression of no text.
     """
-    return _converted(schema)[1]
+    return _converted(schema, notation)[1]
 
 
-def _converted(schema: Any) -> tuple[Converter, Expression]:
-    converter = Converter(Document(schema))
+def _converted(schema: Any, notation: Notation = JSON) -> tuple[Converter, Expression]:
+    converter = Converter(Document(schema), notation)
     try:
         return converter, converter.convert()
     except RecursionError:
@@ -77,11 +78,12 @@ def grammar_of(schema: Any, *, padded: bool = False) -> Grammar:
 class Converter:
     """Turns one document into expressions."""
 
-    def __init__(self, document: Document):
+    def __init__(self, document: Document, notation: Notation = JSON):
         self.document = document
+        self.notation = notation
         self.judge = Judge(document)
-        self.strings = Strings(free=True)
-        self.plain_strings = Strings(free=False)
+        self.strings = {free: notation.strings(free) for free in (True, False)}
+        self.keys = {free: notation.keys(self.strings[free]) for free in (True, False)}
         self._rules: dict[tuple[str, ...], Rule] = {}
         self._waiting: list[tuple[tuple[str, ...], Rule]] = []
         self._combined = 0
@@ -104,7 +106,7 @@ class Converter:
             return NEVER
         key = tuple(sorted(path for path, schema in schemas.items() if schema is not True))
         if not key:
-            return json_text.VALUE
+            return self.notation.value
         rule = self._rules.get(key)
         if rule is None:
             self._combined += len(key) > 1
@@ -122,7 +124,7 @@ class Converter:
             fine = [v for v in constants if self.judge.satisfies(v, alternative, True)]
             if not fine:
                 self.never(flats, "const", "enum")
-            return _one_of(dict.fromkeys(literal(value) for value in fine))
+            return _one_of(dict.fromkeys(self.notation.literal(value) for value in fine))
         self._tell_apart(alternative)
         options = []
         for name in sorted(merged.types(flats, inferred=True)):
@@ -191,11 +193,11 @@ class Converter:
     def _string(self, flats: Sequence[Flat]) -> Expression:
         found = merged.text(flats)
         if found is None:
-            return json_text.STRING
+            return self.notation.string
         if found.never:
             return self.never(flats, "pattern", "format", "minLength")
         by_pattern = any("pattern" in f.schema or f.get("format") in merged.FORMATS for f in flats)
-        return (self.plain_strings if by_pattern else self.strings).spell(found)
+        return self.strings[not by_pattern].spell(found)
 
     def _array(self, flats: Sequence[Flat]) -> Expression:
         low, high = merged.least(flats, "minItems"), merged.most(flats, "maxItems")
@@ -213,7 +215,8 @@ class Converter:
             return self.never(flats, "maxItems")
         items = [self.value(merged.item(self.document, flats, i)) for i in range(listed)]
         rest = self.value(merged.item(self.document, flats, listed))
-        return json_text.brackets(_items(items, rest, low, high))
+        space = self.notation.space
+        return self.notation.brackets(_items(items, rest, low, high, space))
 
     def _refuse_unique(self, flats: Sequence[Flat], high: int | None) -> None:
         for flat in flats:
@@ -238,16 +241,18 @@ def _one_of(texts: Iterable[Text]) -> Expression:
     return alt(*texts)
 
 
-def _items(items: list[Expression], rest: Expression, low: int, high: int | None) -> Expression:
+def _items(
+    items: list[Expression], rest: Expression, low: int, high: int | None, space: Expression
+) -> Expression:
     """``low`` to ``high`` items with commas between: those listed, as many as may be, then others.
 
     low: no less than what is listed and may be there.
     """
-    following = seq(",", SPACE, rest)
+    following = seq(",", space, rest)
     items = items[:high]
     if items:
         most = None if high is None else high - len(items)
-        return seq(*_between(items), repeat(following, low - len(items), most))
+        return seq(*_between(items, space), repeat(following, low - len(items), most))
     if high == 0:
         return NOTHING
     most = None if high is None else high - 1
@@ -255,9 +260,9 @@ def _items(items: list[Expression], rest: Expression, low: int, high: int | None
     return one if low else alt(one, NOTHING)
 
 
-def _between(items: list[Expression]) -> Iterable[Expression]:
+def _between(items: list[Expression], space: Expression) -> Iterable[Expression]:
     for i, item in enumerate(items):
         if i:
             yield text(",")
-            yield SPACE
+            yield space
         yield item
