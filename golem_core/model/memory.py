@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from golem_core.graph.program import Program
@@ -27,6 +27,10 @@ class Estimate:
     rings: int
     arena: int
     per_position: int
+
+    def __add__(self, other: Estimate) -> Estimate:
+        both = zip(astuple(self), astuple(other), strict=True)
+        return Estimate(*(mine + theirs for mine, theirs in both))
 
     @property
     def total(self) -> int:
@@ -68,7 +72,9 @@ def _widest_bytes(program: Program, pass_width: int) -> int:
         for x in node.inputs:
             if hasattr(x, "root"):
                 last[x.root.id] = at
-    last[program.outputs["logits"].root.id] = len(program.nodes)
+    for name in ("logits", "rows"):
+        if name in program.outputs:
+            last[program.outputs[name].root.id] = len(program.nodes)
     alive: dict[int, int] = {}
     most = 0
     for at, node in enumerate(program.nodes):

@@ -19,8 +19,10 @@ from golem_core.graph.weights import WeightError
 from golem_core.model.decoder import LONGEST_CONTEXT, Decoder
 from golem_core.model.describe import file_type, name_of, refuse_other_kinds, sampling
 from golem_core.model.errors import ModelError
+from golem_core.model.media import Limits
 from golem_core.model.memory import Estimate, estimate_program, memory_limit
 from golem_core.model.mlock import lock
+from golem_core.model.projector import CACHE_BYTES, Projector, open_projector
 from golem_core.model.rope import KINDS
 from golem_core.plugins import Plugins, UnknownArchitecture, load_plugins
 from golem_core.reference import ReferenceExecutor
@@ -44,7 +46,7 @@ class Model:
     context: positions of one slot. ring, window: places a sliding ring keeps and positions its
     attention looks back; 0 when all attention is full. quantum: see Decoder. suppress: ids never
     drawn. reasoning: the texts around a thought, or None. call: the notation of tool calls, or
-    None. seconds: what loading took.
+    None. seconds: what loading took. projector: what sees and hears for it, or None.
     """
 
     path: Path
@@ -61,6 +63,7 @@ class Model:
     estimate: Estimate
     seconds: float = 0.0
     sampling: dict[str, Any] = field(default_factory=dict)
+    projector: Projector | None = None
     _embedding: Any = None
     _embedding_lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -101,6 +104,11 @@ class Model:
         return self.tokenizer.suppress
 
     @property
+    def widest(self) -> int:
+        """Columns of the widest pass: more than ``pass_width`` where a picture must fit in."""
+        return self.program.axes["n"]
+
+    @property
     def scored(self) -> int:
         """Columns of a pass that may be scored."""
         return self.program.axes["m"]
@@ -133,7 +141,7 @@ class Model:
     @cached_property
     def ring(self) -> int:
         rings = [s for s in self.program.states.values() if isinstance(s, Ring) and s.window]
-        spare = [s.capacity(self.context, self.pass_width) - s.window for s in rings]
+        spare = [s.capacity(self.context, self.widest) - s.window for s in rings]
         return self.window + min(spare) if rings else 0
 
     @property
@@ -171,6 +179,8 @@ class Model:
         with self._embedding_lock:
             if self._embedding is not None:
                 self._embedding.close()
+        if self.projector is not None:
+            self.projector.close()
         self.executor.close()
         self.file.close()
 
@@ -191,6 +201,9 @@ def open_decoder(
     rope_scale: float | None = None,
     rope_freq_base: float | None = None,
     rope_original_context: int | None = None,
+    mmproj: str | Path | None = None,
+    media: Limits | None = None,
+    media_cache: int = CACHE_BYTES,
     plugins: Plugins | None = None,
     limit: int | None = None,
 ) -> Model:
@@ -207,6 +220,8 @@ def open_decoder(
         builtin_template: render with the architecture's own template, not the file's.
         rope_scaling, rope_scale, rope_freq_base, rope_original_context: stretch the context:
             "none", "linear" or "yarn"; by what factor; the base; the context it starts from.
+        mmproj: the projector that sees or hears for the model.
+        media: bounds of pictures and recordings. media_cache: bytes of their rows to keep.
         plugins: where the model class is looked up; None = the installed plugins.
         limit: bytes the model may take; None = the machine's or the control group's.
 
@@ -222,28 +237,37 @@ def open_decoder(
     except ValueError as error:
         raise ModelError(str(error)) from None
     file = GGUF.open(path, mapped=mapped)
+    projector = made = None
     try:
         scaling = _scaling(rope_scaling, rope_scale, rope_freq_base, rope_original_context)
         decoder = _decoder(file, scaling, plugins)
         slot = slot_context(decoder, context, parallel)
         width = _pass_width(pass_width)
-        program = _program(decoder, width, parallel)
-        needs = estimate_program(program, slots=parallel, context=slot, pass_width=width)
+        if mmproj is not None:
+            projector = open_projector(mmproj, decoder, media or Limits(), mapped=mapped)
+            decoder.sees = True
+        program = _program(decoder, width, parallel, projector)
+        widest = program.axes["n"]
+        needs = estimate_program(program, slots=parallel, context=slot, pass_width=widest)
+        if projector is not None:
+            needs += projector.estimate
         _check_memory(decoder, needs, memory_limit() if limit is None else limit, slot, parallel)
         _warn_of_context(decoder, slot)
         tokenizer = _tokenizer(decoder)
         template, source = _template(decoder, tokenizer, builtin_template)
-        made = _executor(executor, program, parallel, slot, width, threads, progress)
+        made = _executor(executor, program, parallel, slot, widest, threads, progress)
+        if projector is not None:
+            projector.ready(made, media_cache)
         if file.changed() or file.lost:
-            made.close()
             raise ModelError(f"{path}: changed on disk while it was loaded; try again")
         if mlock:
             lock(made, program)
-    except (ProgramError, StateError) as error:
-        file.close()
-        raise ModelError(f"{path}: {error}") from error
-    except BaseException:
-        file.close()
+    except BaseException as error:
+        for opened in (projector, made, file):
+            if opened is not None:
+                opened.close()
+        if isinstance(error, ProgramError | StateError):
+            raise ModelError(f"{path}: {error}") from error
         raise
     return Model(
         path=Path(path),
@@ -260,6 +284,7 @@ def open_decoder(
         estimate=needs,
         seconds=time.perf_counter() - started,
         sampling=sampling(file.metadata),
+        projector=projector,
     )
 
 
@@ -340,9 +365,15 @@ def _decoder(file: GGUF, scaling: dict[str, Any], plugins: Plugins | None) -> De
         raise ModelError(f"{file.path}: {error}") from error
 
 
-def _program(decoder: Decoder, pass_width: int, parallel: int) -> Program:
+def _program(
+    decoder: Decoder, pass_width: int, parallel: int, projector: Projector | None = None
+) -> Program:
+    """The program; its passes are as wide as the longest picture that must be seen at once."""
+    scored = min(pass_width, max(SCORED, parallel))
+    if projector is not None and projector.both_ways:
+        pass_width = max(pass_width, projector.longest + scored)
     try:
-        program = decoder.program(pass_width, min(pass_width, max(SCORED, parallel)))
+        program = decoder.program(pass_width, scored)
     except (WeightError, ProgramError) as error:
         raise ModelError(f"{decoder.hyper.file}: {error}") from error
     unused = decoder.tensors.unused()

@@ -8,15 +8,19 @@ add an embedding of the token to every block, the mixture sums a dense branch an
 
 from dataclasses import replace
 from functools import cached_property
+from typing import ClassVar
 
 from golem_core.graph.builder import Builder
 from golem_core.graph.ops import Rope
 from golem_core.graph.values import Value
 from golem_core.model import Decoder, RopeScaling, Tensors
+from golem_core.model.media import Marks, Tower
 from golem_core.state.declare import Ring
 from golem_core.text.template import ChatTemplate
+from golem_plugins.gemma4.audio import Gemma4Audio, Gemma4Wave
 from golem_plugins.gemma4.calls import Gemma4Calls
 from golem_plugins.gemma4.template import TEMPLATE, WITH_EMPTY_THOUGHT, Gemma4Template
+from golem_plugins.gemma4.vision import Gemma4Patches, Gemma4Vision
 
 
 class Gemma4(Decoder):
@@ -26,6 +30,16 @@ class Gemma4(Decoder):
     strays = ("<|channel>", "<channel|>")
     after_thought = ""
     call = Gemma4Calls()
+    towers: ClassVar[dict[str, type[Tower]]] = {
+        "gemma4v": Gemma4Vision,
+        "gemma4uv": Gemma4Patches,
+        "gemma4a": Gemma4Audio,
+        "gemma4ua": Gemma4Wave,
+    }
+    marks: ClassVar[dict[str, Marks]] = {
+        "image": Marks("<|image|>", "<|image>", "<image|>"),
+        "audio": Marks("<|audio|>", "<|audio>", "<audio|>"),
+    }
 
     def read(self) -> None:
         hyper = self.hyper

@@ -1,0 +1,249 @@
+"""An open projector's file: from the bytes of a picture or a recording to rows for a model.
+
+Rows are kept by the hash of the bytes, so that a conversation whose earlier turns hold pictures is
+not looked at anew with every turn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from golem_core.formats.gguf import GGUF
+from golem_core.graph.program import Program
+from golem_core.graph.values import ProgramError
+from golem_core.graph.weights import WeightError
+from golem_core.media import MediaError, decode_picture, decode_sound
+from golem_core.model.decoder import Decoder
+from golem_core.model.errors import ModelError
+from golem_core.model.hyper import Hyper
+from golem_core.model.media import KINDS, Limits, Positions, Tower
+from golem_core.model.memory import Estimate, estimate_program
+from golem_core.model.tensors import Tensors
+from golem_core.reference import ReferenceExecutor
+
+CACHE_BYTES = 256 << 20  # of rows kept
+ABILITIES = {"image": "see", "audio": "hear"}
+SECTIONS = {"image": "vision", "audio": "audio"}  # of a projector's header
+
+# Runs one pass: (executor, inputs) -> its outputs.
+Run = Callable[[Any, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What a model reads of one picture or recording.
+
+    kind: "image" or "audio". digest: of the bytes it was made from. embeddings: (rows, width) f32.
+    both_ways: each sees those after it too. positions: where they lie for the model's angles;
+    None: one after the other.
+    """
+
+    kind: str
+    digest: bytes
+    embeddings: np.ndarray
+    both_ways: bool = False
+    positions: Positions | None = None
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+
+@dataclass(frozen=True)
+class _Eye:
+    """A tower that is ready to run."""
+
+    tower: Tower
+    program: Program
+    executor: Any
+
+
+class Projector:
+    """The towers of a file. ``rows`` may be called from any thread; one is seen at a time."""
+
+    def __init__(self, path: Path, file: GGUF, towers: Mapping[str, Tower], limits: Limits):
+        self.path = path
+        self.file = file
+        self.towers = dict(towers)
+        self.limits = limits
+        self.programs = {kind: tower.program() for kind, tower in self.towers.items()}
+        self.both_ways = False
+        self._eyes: dict[str, _Eye] = {}
+        self._kept: OrderedDict[tuple[str, bytes], Rows] = OrderedDict()
+        self._room = CACHE_BYTES
+        self._door = threading.Lock()  # of what is kept
+        self._turn = threading.Lock()  # of the towers
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """What it takes: "image", "audio" or both."""
+        return frozenset(self.towers)
+
+    @property
+    def longest(self) -> int:
+        """Most rows of one picture."""
+        return self.towers["image"].longest if "image" in self.towers else 0
+
+    @property
+    def estimate(self) -> Estimate:
+        """Bytes the towers take at their fullest."""
+        each = [
+            estimate_program(p, slots=0, context=0, pass_width=0) for p in self.programs.values()
+        ]
+        weights, arena = sum(e.weights for e in each), sum(e.arena for e in each)
+        return Estimate(weights, 0, arena, 0)
+
+    def ready(self, beside: Any, cache: int = CACHE_BYTES) -> None:
+        """Makes the executors. beside: that of the model, whose threads they share.
+
+        cache: bytes of rows to keep.
+        """
+        self._room = cache
+        for kind, program in self.programs.items():
+            self._eyes[kind] = _Eye(self.towers[kind], program, _executor(program, beside))
+
+    def rows(self, kind: str, data: bytes, run: Run | None = None) -> Rows:
+        """The rows of a picture or a recording, made or remembered.
+
+        run: how a pass of a tower is run, by itself when None. Raises MediaError for bytes that
+        are none, that are too many, or of a kind this file has no tower for.
+        """
+        if kind not in self.towers:
+            raise MediaError(no_tower(kind, "with a projector that cannot"))
+        most = self.limits.bytes
+        if len(data) > most:
+            raise MediaError(
+                f"a {KINDS[kind]} of {len(data) / 1e6:.1f} MB, and {most / 1e6:.1f} MB is the most"
+            )
+        key = kind, hashlib.sha256(data).digest()
+        found = self._remembered(key)
+        if found is not None:
+            return found
+        medium = self._decoded(kind, data)
+        with self._turn:
+            found = self._remembered(key)  # by whoever had the turn before
+            return found or self._keep(key, self._made(key, medium, run or run_whole))
+
+    def _decoded(self, kind: str, data: bytes) -> np.ndarray:
+        if kind == "image":
+            return decode_picture(data, pixels=self.limits.pixels)
+        return decode_sound(data, seconds=self.limits.seconds)
+
+    def _made(self, key: tuple[str, bytes], medium: np.ndarray, run: Run) -> Rows:
+        kind, digest = key
+        eye = self._eyes[kind]
+        parts = [run(eye.executor, inputs)["rows"] for inputs in eye.tower.pieces(medium)]
+        if not parts:
+            raise MediaError(f"a {KINDS[kind]} too short to be one")
+        if self.file.lost:  # what was read of it after that were zeros
+            raise ModelError(f"{self.path} changed on disk while it was served: restart the server")
+        rows = np.concatenate(parts)
+        if not np.isfinite(rows).all():
+            raise MediaError(f"a {KINDS[kind]} that the projector makes no numbers of")
+        both = self.both_ways and kind == "image"
+        return Rows(kind, digest, rows, both, eye.tower.positions(medium, len(rows)))
+
+    def _remembered(self, key: tuple[str, bytes]) -> Rows | None:
+        with self._door:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def _keep(self, key: tuple[str, bytes], rows: Rows) -> Rows:
+        with self._door:
+            self._kept[key] = rows
+            size = sum(r.embeddings.nbytes for r in self._kept.values())
+            while self._kept and size > self._room:
+                size -= self._kept.popitem(last=False)[1].embeddings.nbytes
+        return rows
+
+    def close(self) -> None:
+        """Frees its memory and the map of its file."""
+        for eye in self._eyes.values():
+            eye.executor.close()
+        self._eyes.clear()
+        self.file.close()
+
+
+def run_whole(executor: Any, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """A pass of a tower on the caller's thread; its rows are a copy."""
+    return {"rows": executor.run(inputs, ("rows",))["rows"].copy()}
+
+
+def no_tower(kind: str, why: str) -> str:
+    """The refusal of a medium nobody can take."""
+    verb = {"image": "look at a picture", "audio": "listen"}[kind]
+    return (
+        f"this model was started {why} {ABILITIES[kind]}, so it cannot {verb}: start the server "
+        "with -mmproj"
+    )
+
+
+def open_projector(
+    path: str | Path, decoder: Decoder, limits: Limits, *, mapped: bool = True
+) -> Projector:
+    """Opens the projector of a model. Raises ModelError, FormatError, OSError: one line each."""
+    file = GGUF.open(path, mapped=mapped)
+    try:
+        towers = _towers(file, decoder, limits)
+        projector = Projector(Path(path), file, towers, limits)
+        for kind, tower in towers.items():
+            if tower.width != decoder.width:
+                raise ModelError(
+                    f"{path}: the projector makes rows of {tower.width} values for what it "
+                    f"{ABILITIES[kind]}s, and {decoder.hyper.file} reads rows of {decoder.width}; "
+                    "they are not a pair"
+                )
+    except (WeightError, ProgramError) as error:
+        file.close()
+        raise ModelError(f"{path}: {error}") from error
+    except BaseException:
+        file.close()
+        raise
+    projector.both_ways = decoder.both_ways
+    return projector
+
+
+def _towers(file: GGUF, decoder: Decoder, limits: Limits) -> dict[str, Tower]:
+    keys = file.metadata
+    if file.architecture != "clip":
+        raise ModelError(
+            f"{file.path}: this is a model of the architecture {file.architecture!r}; -mmproj takes"
+            ' a projector, whose architecture is "clip"'
+        )
+    if not decoder.towers:
+        raise ModelError(
+            f"{file.path}: golem's {decoder.architecture} reads text alone; leave -mmproj out"
+        )
+    towers: dict[str, Tower] = {}
+    for kind, section in SECTIONS.items():
+        hyper = Hyper(keys, f"clip.{section}", str(file.path))
+        if not hyper.flag(f".clip.has_{section}_encoder", False):
+            continue
+        type = hyper.text("projector_type", None) or hyper.text(".clip.projector_type")
+        found = decoder.towers.get(type)
+        if found is None or found.kind != kind:
+            known = ", ".join(t for t, tower in decoder.towers.items() if tower.kind == kind)
+            raise ModelError(
+                f"{file.path}: its {section} projector is of the type {type!r}; "
+                f"{decoder.architecture} takes {known or 'none'}"
+            )
+        towers[kind] = found(hyper, Tensors(file.tensors), limits)
+    if not towers:
+        raise ModelError(f"{file.path}: this projector can neither see nor hear")
+    return towers
+
+
+def _executor(program: Program, beside: Any) -> Any:
+    if isinstance(beside, ReferenceExecutor):
+        return ReferenceExecutor(program)
+    from golem_core.cpu import CpuExecutor  # compiled; a checkout that only reads files lacks it
+
+    return CpuExecutor(program, beside=beside, wanted=(("rows",),))
