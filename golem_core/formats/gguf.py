@@ -4,11 +4,13 @@ Opening reads the header and checks that every tensor lies inside the file and o
 strings, arrays and weights are decoded when somebody asks.
 """
 
+import hashlib
 import itertools
 import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,6 +26,7 @@ from golem_core.formats.writer import write_gguf
 
 __all__ = ["GGUF", "FormatError", "Metadata", "Tensor", "write_gguf"]
 
+SAMPLE = 64  # bytes of a tensor's beginning, middle and end that a fingerprint reads
 _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
@@ -105,6 +108,23 @@ class GGUF:
         """Weights of all tensors."""
         return sum(tensor.type.row_weights(tensor.nbytes) for tensor in self.tensors.values())
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Which weights these are: a SHA-256, in hex, of headers and samples of every tensor.
+
+        Cheap beside reading the file; enough to tell a fine-tune or another quantisation from
+        the model a saved conversation belongs to, no proof against forgery.
+        """
+        digest = hashlib.sha256()
+        for part in self._parts:
+            digest.update(part.header)
+        for tensor in self.tensors.values():
+            flat = tensor.data.reshape(-1)
+            middle = len(flat) // 2
+            for at in (0, middle, max(len(flat) - SAMPLE, 0)):
+                digest.update(flat[at : at + SAMPLE])
+        return digest.hexdigest()
+
     def changed(self) -> bool:
         """Whether any part on disk is no longer the file that was opened, by size, inode or mtime.
 
@@ -152,6 +172,7 @@ class _Part:
             if self.alignment < 1 or self.alignment & (self.alignment - 1):
                 raise self.fail(f"general.alignment is {self.alignment}, not a power of two")
             start = -(-header.end // self.alignment) * self.alignment
+            self._start = start
             self._check_places(header.tensors, len(self.file.bytes) - start)
             self.tensors = [self._tensor(info, start) for info in header.tensors]
         except BaseException:
@@ -160,6 +181,11 @@ class _Part:
 
     def fail(self, text: str) -> FormatError:
         return FormatError(f"{self.file.path}: {text}")
+
+    @property
+    def header(self) -> np.ndarray:
+        """The bytes before the tensors' data."""
+        return self.file.bytes[: self._start]
 
     def close(self) -> None:
         self.tensors = []

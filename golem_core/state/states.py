@@ -7,7 +7,7 @@ server opened with a long context pays for the positions that conversations real
 
 import math
 import mmap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,6 +87,16 @@ class States:
             raise StateError(f"{d!r} is neither a Ring, a Matrix nor a Window")
 
     @property
+    def type_k(self) -> str:
+        """What keys are kept as."""
+        return self.dtype
+
+    @property
+    def type_v(self) -> str:
+        """What values are kept as."""
+        return self.dtype
+
+    @property
     def recurrent(self) -> bool:
         """True when a part of the memory cannot be rewound to an earlier position."""
         return bool(self.matrices or self.windows)
@@ -124,11 +134,7 @@ class States:
             raise StateError(
                 f"a copy of {whole.dtype} {whole.shape}; a slot has {self.recurrent_bytes} bytes"
             )
-        at = 0
-        for array in self.recurrent_arrays.values():
-            mine = array[slot]
-            yield whole[at : at + mine.nbytes].view(np.float32).reshape(mine.shape), mine
-            at += mine.nbytes
+        yield from _cut(whole, [array[slot] for array in self.recurrent_arrays.values()])
 
     def _check_slot(self, slot: int) -> None:
         if not 0 <= slot < self.slots:
@@ -149,35 +155,45 @@ class States:
             parts[name] = [array[slot]]
         return parts
 
-    def save(self, slot: int, positions: int) -> dict[str, bytes]:
-        """What the slot holds after its first ``positions`` positions, as bytes by state name.
+    def save(self, slot: int, positions: int) -> dict[str, np.ndarray]:
+        """What the slot holds after its first ``positions`` positions: a u8 array by state name.
 
         A ring gives its keys (heads, used, k), then its values (heads, used, v), where used is
         min(positions, C); a recurrent state gives itself whole.
         """
-        return {
-            name: b"".join(part.tobytes() for part in parts)
-            for name, parts in self._parts(slot, positions).items()
-        }
+        saved = {}
+        for name, parts in self._parts(slot, positions).items():
+            whole = saved[name] = np.empty(sum(part.nbytes for part in parts), np.uint8)
+            for mine, part in _cut(whole, parts):
+                mine[...] = part
+        return saved
 
-    def restore(self, slot: int, positions: int, saved: Mapping[str, bytes]) -> None:
+    def restore(self, slot: int, positions: int, saved: Mapping[str, np.ndarray]) -> None:
         """Writes what ``save`` returned for as many positions into a slot.
 
         Everything is checked before anything is written; raises StateError.
         """
         mine = self._parts(slot, positions)
+        self.check_saved(slot, positions, saved)
+        for name, parts in mine.items():
+            for theirs, part in _cut(saved[name], parts):
+                part[...] = theirs
+
+    def check_saved(self, slot: int, positions: int, saved: Mapping[str, np.ndarray]) -> None:
+        """Raises StateError unless ``restore`` would take these arrays."""
+        mine = self._parts(slot, positions)
         if mine.keys() != saved.keys():
             raise StateError(f"saved states {sorted(saved)}; this program has {sorted(mine)}")
         for name, parts in mine.items():
             wanted = sum(part.nbytes for part in parts)
-            if len(saved[name]) != wanted:
-                raise StateError(f"state {name}: {len(saved[name])} bytes saved, {wanted} wanted")
-        for name, parts in mine.items():
-            at = 0
-            for part in parts:
-                flat = np.frombuffer(saved[name], part.dtype, part.size, at)
-                part[...] = flat.reshape(part.shape)
-                at += part.nbytes
+            if saved[name].dtype != np.uint8 or saved[name].shape != (wanted,):
+                raise StateError(
+                    f"state {name}: {saved[name].nbytes} bytes saved, {wanted} wanted"
+                )
+
+    def saved_bytes(self, positions: int) -> int:
+        """Bytes of what ``save`` returns for so many positions."""
+        return sum(p.nbytes for parts in self._parts(0, positions).values() for p in parts)
 
     def copy(self, source: int, target: int, positions: int) -> None:
         """Makes slot ``target`` hold the first ``positions`` positions of slot ``source``."""
@@ -185,6 +201,15 @@ class States:
         for name, parts in self._parts(target, positions).items():
             for to, part in zip(parts, theirs[name], strict=True):
                 to[...] = part
+
+
+def _cut(whole: np.ndarray, parts: list[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The pieces of a u8 buffer in the shapes of parts that lie in it one after the other."""
+    at = 0
+    for part in parts:
+        piece = whole[at : at + part.nbytes]
+        yield piece.view(part.dtype).reshape(part.shape), part
+        at += part.nbytes
 
 
 def _zeros(shape: tuple[int, ...], dtype: type) -> np.ndarray:
