@@ -119,6 +119,21 @@ class SlotHandle:
             )
         return count
 
+    def save(self, path: str | Path) -> int:
+        """Writes the conversation it holds to a file, once it is idle; returns its tokens.
+
+        Raises OSError where it cannot be written; what was there before stays.
+        """
+        return self._engine.save(self.index, Path(path))[0]
+
+    def restore(self, path: str | Path) -> int:
+        """Takes a conversation that ``save`` wrote for this model; returns its tokens.
+
+        Raises SlotFileError (ValueError) for a file of another model, of another context or that
+        is damaged, OSError; the slot is empty then.
+        """
+        return self._engine.restore(self.index, Path(path))[0]
+
     def reset(self) -> int:
         """Gives up the answer it draws, if any, and forgets everything; returns the tokens."""
         while (count := self._engine.erase(self.index)) is None:

@@ -49,6 +49,11 @@ class Checkpoints:
             places.add(shared)
         return sorted(places)
 
+    @property
+    def copies(self) -> list[tuple[int, np.ndarray]]:
+        """(position, state) of each, by position; the arrays themselves."""
+        return sorted(((one.position, one.state) for one in self._kept), key=lambda one: one[0])
+
     def latest(self, limit: int) -> list[Checkpoint]:
         """Those at or before ``limit``, the furthest first."""
         fitting = [one for one in self._kept if one.position <= limit]

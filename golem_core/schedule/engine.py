@@ -14,6 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,9 @@ from golem_core.schedule.request import Job, Request, Step
 from golem_core.schedule.seats import Seats
 from golem_core.schedule.slots import Slot, SlotState
 from golem_core.schedule.stats import Stats
+from golem_core.schedule.storing import bring_back, put_away
+from golem_core.state.hostcache import HostCache
+from golem_core.state.slotfile import Fit, SlotFileError, read_slot, write_slot
 
 GATHER = 0.002  # seconds a pass waits for company at most
 FILE_CHECK = 0.1  # seconds between two looks at the model's file
@@ -58,7 +62,8 @@ class Engine:
     a slot, 0 = any time. request_timeout: seconds from submitting to the last token, waiting
     included, 0 = any time. draft: how the next tokens are guessed, "auto", "ngram" or "off".
     draft_n: tokens of a draft at most, 0 = as many as pay. checkpoints: copies of a recurrent
-    state a slot keeps, fewer when ``checkpoint_memory`` bytes do not hold them. records: where
+    state a slot keeps, fewer when ``checkpoint_memory`` bytes do not hold them. cache_ram: bytes
+    for conversations that had to leave their slot, 0 = they are forgotten. records: where
     answers are taken down when they end, a ring of the engine's own when None. energy: what the
     machine's use is read from. name: of the model in records, its own when empty. clock: seconds,
     monotonic. gather: seconds a pass waits at most for requests that are on their way.
@@ -78,6 +83,7 @@ class Engine:
         draft_n: int = 0,
         checkpoints: int = 3,
         checkpoint_memory: int = 1 << 30,
+        cache_ram: int = 0,
         records: Records | None = None,
         energy: Energy | None = None,
         name: str = "",
@@ -111,7 +117,12 @@ class Engine:
         columns = min(model.scored, model.pass_width)
         self._drafting = Drafting(draft, draft_n, columns, self._pace.prices)
         self.checkpoints = granted(checkpoints, slots, states.recurrent_bytes, checkpoint_memory)
-        self._seats = Seats([self._slot(i) for i in range(slots)], self.stats)
+        self._seats = Seats(
+            [self._slot(i) for i in range(slots)],
+            self.stats,
+            states,
+            HostCache(cache_ram, states.context, clock),
+        )
         self._eog = frozenset(model.eog)
         self._dealer = Dealer(Workspace(model.n_vocab), states, self.stats)
         self._constraints = Constraints(model.tokenizer, self._eog)
@@ -229,6 +240,60 @@ class Engine:
             count = slot.count
             slot.clear()
             return count
+
+    def save(self, index: int, path: Path) -> tuple[int, int]:
+        """Writes what a slot holds to a file, once it is idle; returns tokens and bytes.
+
+        Raises OSError where it cannot be written (what was there stays), EngineClosed.
+        """
+        with self._idle(index) as slot:
+            away = put_away(slot, self._states)
+            away.run(self._states)
+        return len(away.stored.tokens), write_slot(path, away.stored, self._fit())
+
+    def restore(self, index: int, path: Path) -> tuple[int, int]:
+        """Makes a slot hold what a file does, once it is idle; returns tokens and bytes.
+
+        Raises SlotFileError or OSError, and then the slot is empty; EngineClosed.
+        """
+        try:
+            stored, size = read_slot(path, self._fit())
+        except (SlotFileError, OSError):
+            with self._idle(index, emptied=True):
+                raise
+        with self._idle(index, emptied=True) as slot:
+            with self._door:
+                back = bring_back(slot, stored)
+                slot.cut(slot.count)  # nobody may copy from it until the memory is there
+            back.run(self._states)
+            with self._door:
+                slot.assign(stored.tokens)
+        return len(stored.tokens), size
+
+    def _fit(self) -> Fit:
+        model, owners = self.model, self._seats.slots[0].owners
+        return Fit(model.file.fingerprint, model.n_vocab, self._states, owners.capacities)
+
+    @contextlib.contextmanager
+    def _idle(self, index: int, emptied: bool = False) -> Iterator[Slot]:
+        """A slot that no answer has, and none is given while the block runs."""
+        slot = self._seats.slots[index]
+        with self._door:
+            self._door.wait_for(lambda: slot.free or not self._serving)
+            if not self._serving:
+                raise EngineClosed("the engine is not running: it is closing or was never started")
+            moves, self._seats.copies = self._seats.copies, []
+            for move in moves:  # what was noted down for the slot before it became idle
+                move.run(self._states)
+            slot.free = False
+            if emptied:
+                slot.clear()
+        try:
+            yield slot
+        finally:
+            with self._door:
+                slot.free = True
+                self._door.notify_all()
 
     @property
     def slots(self) -> list[SlotState]:
@@ -387,7 +452,8 @@ class Engine:
     def _pass(self) -> None:
         """One pass: the model, the draws, the texts."""
         model, active = self.model, self._seats.active
-        moves, self._seats.copies = self._seats.copies, []
+        with self._door:  # nobody else is in the middle of moving
+            moves, self._seats.copies = self._seats.copies, []
         for move in moves:
             move.run(self._states)
         if self._drafting.make is not None:
@@ -477,6 +543,7 @@ class Engine:
         if answer.replay:  # not read by the recurrent state: the next turn reads them
             answer.slot.cut(len(answer.replay))
         self._seats.leave(answer, now)
+        self._door.notify_all()  # somebody may wait for the slot to be idle
         result = answer.result(now, failure)
         self.stats.ended(result)
         self.records.add(self._name, result)

@@ -11,13 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-
-def common_prefix(held: np.ndarray, ids: np.ndarray) -> int:
-    """Leading tokens two i32 arrays share."""
-    n = min(len(held), len(ids))
-    differs = held[:n] != ids[:n]
-    first = int(differs.argmax()) if n else 0
-    return first if n and differs[first] else n
+from golem_core.state.stored import common_prefix
 
 
 class RingOwners:
@@ -46,6 +40,20 @@ class RingOwners:
     def clear(self) -> None:
         for _, owner in self._rings:
             owner[:] = -1
+
+    def copy_out(self) -> tuple[np.ndarray, ...]:
+        """(C,) i32 for every kind of sliding ring: a copy."""
+        return tuple(owner.copy() for _, owner in self._rings)
+
+    def copy_in(self, owners: tuple[np.ndarray, ...]) -> None:
+        """Take what ``copy_out`` gave, of this slot or another."""
+        for (_, mine), owner in zip(self._rings, owners, strict=True):
+            mine[:] = owner
+
+    @property
+    def capacities(self) -> tuple[int, ...]:
+        """Places of every kind of sliding ring."""
+        return tuple(len(owner) for _, owner in self._rings)
 
     def intact_from(self, position: int) -> int:
         """The last place at or before ``position`` from which reading may go on.

@@ -8,25 +8,32 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 from golem_core.schedule.answer import Answer
 from golem_core.schedule.prefix import common_prefix
 from golem_core.schedule.slots import Copy, Kept, Slot, choose
 from golem_core.schedule.stats import Stats
+from golem_core.schedule.storing import BringBack, PutAway, bring_back, put_away
+from golem_core.state.hostcache import HostCache
+from golem_core.state.stored import Stored
 
 WORTH_WAITING = 64  # tokens that another answer is about to read, from which waiting for it pays
 
 
 class Seats:
     """waiting: answers without a slot, in order. active: those with one, oldest first. copies:
-    what the runner must move before its next pass."""
+    what the runner must move before its next pass. states: the memory of the slots. host: where
+    conversations wait that had to leave their slot."""
 
-    def __init__(self, slots: Sequence[Slot], stats: Stats):
+    def __init__(self, slots: Sequence[Slot], stats: Stats, states: Any, host: HostCache):
         self.slots = list(slots)
+        self.host = host
         self.waiting: deque[Answer] = deque()
         self.active: list[Answer] = []
-        self.copies: list[Copy] = []
+        self.copies: list[Copy | PutAway | BringBack] = []
         self._stats = stats
+        self._states = states
 
     @property
     def idle(self) -> int:
@@ -59,6 +66,7 @@ class Seats:
         for slot in self.slots:
             if slot.free and len(slot.held) and slot.last <= before:
                 slot.clear()
+        self.host.forget(before)
 
     def leave(self, answer: Answer, now: float) -> None:
         """It is over: its slot is free, its place in line too."""
@@ -84,6 +92,7 @@ class Seats:
         self._stats.waiting, self._stats.running = len(self.waiting), len(self.active)
 
     def _enter(self, answer: Answer, slot: Slot, source: Slot | None, now: float) -> None:
+        self._exchange(answer, slot, source)
         kept, copy = slot.rewind(answer.ids, answer.job.request.cache_prompt)
         if copy is not None:
             self._note(copy)
@@ -93,6 +102,30 @@ class Seats:
             self._share(answer, source, now)
         self._follow(answer)
         self.active.append(answer)
+
+    def _exchange(self, answer: Answer, slot: Slot, source: Slot | None) -> None:
+        """Puts away what a prompt would write over, and brings what serves it better."""
+        ids, request = answer.ids, answer.job.request
+        shared = common_prefix(slot.held, ids)
+        similar = request.id_slot >= 0 or (request.cache_prompt and shared * 10 >= len(ids))
+        if not self.host.wants(slot.held, ids, similar):
+            return
+        size = self._states.saved_bytes(slot.count)
+        if slot.checkpoints is not None:
+            size += sum(state.nbytes for _, state in slot.checkpoints.copies)
+
+        def take() -> Stored:
+            away = put_away(slot, self._states)
+            self.copies.append(away)
+            return away.stored
+
+        self.host.put(slot.held, size, take)
+        elsewhere = source.kept(ids).at if source is not None else 0
+        stored = self.host.get(slot.held, ids, elsewhere) if request.cache_prompt else None
+        if stored is not None:
+            self.copies.append(bring_back(slot, stored))
+            self._stats.brought += 1
+        self._stats.stored_bytes = self.host.nbytes
 
     def _share(self, answer: Answer, source: Slot, now: float) -> None:
         """Copies what another slot holds of the prompt, where that is more."""

@@ -81,7 +81,7 @@ class Slot:
         self.last = 0.0  # when it was last taken or given back, seconds of the engine's clock
         self.prompt = 0  # tokens of the last prompt that was read here
         self.checkpoints = checkpoints
-        self._owners = owners
+        self.owners = owners
         self._tokens = np.zeros(context, np.int32)
         self.count = 0  # tokens held
 
@@ -96,9 +96,9 @@ class Slot:
         shared = common_prefix(self.held, ids)
         limit = min(shared, len(ids) - 1)
         if self.checkpoints is None or shared == self.count == limit:
-            return Kept(shared, self._owners.intact_from(limit), None)
+            return Kept(shared, self.owners.intact_from(limit), None)
         for checkpoint in self.checkpoints.latest(limit):
-            if self._owners.intact_from(checkpoint.position) == checkpoint.position:
+            if self.owners.intact_from(checkpoint.position) == checkpoint.position:
                 return Kept(shared, checkpoint.position, checkpoint)
         return Kept(shared, 0, None)
 
@@ -129,7 +129,7 @@ class Slot:
         at = kept.at
         self._tokens[:at] = source._tokens[:at]
         self.count = at
-        self._owners.assign(source._owners)
+        self.owners.assign(source.owners)
         state = keep = None
         if self.checkpoints is not None:
             self.checkpoints.forget_after(0)
@@ -139,16 +139,21 @@ class Slot:
                 keep = self.checkpoints.room(at, len(state))
         return Copy(source.index, self.index, at, state, keep)
 
+    def assign(self, tokens: np.ndarray) -> None:
+        """It holds these tokens."""
+        self._tokens[: len(tokens)] = tokens
+        self.count = self.prompt = len(tokens)
+
     def fed(self, tokens: np.ndarray | int, count: int = 1) -> None:
         """``count`` tokens were fed after those held."""
         start = self.count
         self._tokens[start : start + count] = tokens
         self.count = start + count
-        self._owners.write(start, count)
+        self.owners.write(start, count)
 
     def drafted(self, count: int) -> None:
         """``count`` tokens after those held were fed as well, which may not stay."""
-        self._owners.write(self.count, count)
+        self.owners.write(self.count, count)
 
     def cut(self, count: int) -> None:
         """Forgets the last ``count`` tokens."""
@@ -157,7 +162,7 @@ class Slot:
     def clear(self) -> None:
         """Forgets everything, after a failure or on request."""
         self.count = self.prompt = 0
-        self._owners.clear()
+        self.owners.clear()
         if self.checkpoints is not None:
             self.checkpoints.forget_after(0)
 

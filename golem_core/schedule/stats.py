@@ -26,6 +26,8 @@ class Stats:
     probs: int = 0  # tokens drawn whose probabilities were computed
     cached: int = 0  # prompt tokens found in a slot
     restored: int = 0  # checkpoints taken up
+    brought: int = 0  # conversations brought back from the host's memory
+    stored_bytes: int = 0  # now: of conversations in the host's memory
     busy_slots: int = 0  # summed over passes
     longest: int = 0  # most tokens a slot has held
     prompt_seconds: float = 0.0  # from slot to first token, summed over answers

@@ -9,24 +9,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from golem_core.state.kept import Kept
+from golem_core.state.stored import Stored, common_prefix
 
 LEAST_KEPT = 0.25  # an entry of which less would be used is left alone
 LEAVES_BELOW = 0.5  # of what a slot holds: a prompt that keeps this much does not put it away
 
 
-def shared(held: np.ndarray, ids: np.ndarray) -> int:
-    """Leading tokens two i32 arrays share."""
-    n = min(len(held), len(ids))
-    differs = held[:n] != ids[:n]
-    first = int(differs.argmax()) if n else 0
-    return first if n and differs[first] else n
-
-
 class HostCache:
     """Entries in the order they came, within ``limit`` bytes and about ``positions`` tokens.
 
-    limit: 0 keeps nothing. positions: of a slot; more tokens than that are kept as long as their
+    limit: 0 keeps nothing. positions: of a slot; more tokens than that are stored as long as their
     bytes, at the average a token takes, fit the limit. clock: seconds, monotonic.
     """
 
@@ -34,7 +26,7 @@ class HostCache:
         self._limit = limit
         self._positions = positions
         self._clock = clock
-        self._entries: list[tuple[float, Kept]] = []
+        self._entries: list[tuple[float, Stored]] = []
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -42,12 +34,12 @@ class HostCache:
     @property
     def nbytes(self) -> int:
         """Bytes of all entries."""
-        return sum(kept.nbytes for _, kept in self._entries)
+        return sum(stored.nbytes for _, stored in self._entries)
 
     @property
     def tokens(self) -> int:
         """Tokens of all entries."""
-        return sum(len(kept.tokens) for _, kept in self._entries)
+        return sum(len(stored.tokens) for _, stored in self._entries)
 
     def wants(self, held: np.ndarray, ids: np.ndarray, chosen_for_share: bool) -> bool:
         """Whether what a slot holds is to be put away before a prompt takes the slot.
@@ -56,40 +48,42 @@ class HostCache:
         """
         if not self._limit:
             return False
-        return not chosen_for_share or shared(held, ids) < LEAVES_BELOW * len(held)
+        return not chosen_for_share or common_prefix(held, ids) < LEAVES_BELOW * len(held)
 
-    def put(self, held: np.ndarray, size: int, take: Callable[[], Kept]) -> bool:
+    def put(self, held: np.ndarray, size: int, take: Callable[[], Stored]) -> None:
         """Put away what a slot holds, unless an entry has all of it or it is too large.
 
         Args:
             held: (n,) i32, its tokens.
-            size: about how many bytes ``take`` will copy.
+            size: about how many bytes what ``take`` makes has.
         """
         if not len(held) or size > self._limit:
-            return False
-        entries = [kept for _, kept in self._entries]
-        if any(shared(kept.tokens, held) == len(held) for kept in entries):
-            return False
+            return
+        entries = [stored for _, stored in self._entries]
+        if any(common_prefix(stored.tokens, held) == len(held) for stored in entries):
+            return
         self._entries = [
-            (at, kept)
-            for at, kept in self._entries
-            if shared(kept.tokens, held) < len(kept.tokens)
+            (at, stored)
+            for at, stored in self._entries
+            if common_prefix(stored.tokens, held) < len(stored.tokens)
         ]
         while self._entries and self.nbytes + size > self._limit:
             self._entries.pop(0)
         self._entries.append((self._clock(), take()))
         self._trim()
-        return True
 
-    def get(self, held: np.ndarray, ids: np.ndarray) -> Kept | None:
-        """Take out the entry that serves a prompt better than what the slot holds, if one does."""
-        common = shared(held, ids)
+    def get(self, held: np.ndarray, ids: np.ndarray, elsewhere: int = 0) -> Stored | None:
+        """Take out the entry that serves a prompt better than what the slot holds, if one does.
+
+        elsewhere: tokens of the prompt that could be had of another slot.
+        """
+        common = common_prefix(held, ids)
         best, best_kept = None, common / len(held) if len(held) else -1.0
-        best_share = common / len(ids)
+        best_share = max(common, elsewhere) / len(ids)
         for entry in self._entries:
-            kept = entry[1]
-            common = shared(kept.tokens, ids)
-            part, share = common / len(kept.tokens), common / len(ids)
+            stored = entry[1]
+            common = stored.serves(ids)
+            part, share = common / len(stored.tokens), common / len(ids)
             if part >= LEAST_KEPT and part > best_kept and share > best_share:
                 best, best_kept, best_share = entry, part, share
         if best is None:

@@ -10,14 +10,13 @@ import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from golem_core.state.kept import Kept
+from golem_core.state.stored import Stored
 from golem_core.state.states import StateError, States
 
 MAGIC = b"golem slot v1\n"
@@ -60,27 +59,27 @@ class Fit:
     owners: tuple[int, ...]
 
 
-def write_slot(path: Path, kept: Kept, fit: Fit) -> int:
+def write_slot(path: Path, stored: Stored, fit: Fit) -> int:
     """Write what a slot held under a name that is there only once all of it is; returns bytes.
 
     Raises:
         OSError: when it cannot be written; what was there before stays.
     """
-    sections = [_Section("tokens", "", kept.tokens.nbytes)]
-    arrays = [np.ascontiguousarray(kept.tokens, "<i4")]
-    for name, state in kept.states.items():
+    sections = [_Section("tokens", "", stored.tokens.nbytes)]
+    arrays = [np.ascontiguousarray(stored.tokens, "<i4")]
+    for name, state in stored.states.items():
         sections.append(_Section("state", name, state.nbytes))
         arrays.append(state)
-    for owner in kept.owners:
+    for owner in stored.owners:
         sections.append(_Section("owners", "", owner.nbytes))
         arrays.append(np.ascontiguousarray(owner, "<i4"))
-    for position, state in kept.checkpoints:
+    for position, state in stored.checkpoints:
         sections.append(_Section("checkpoint", str(position), state.nbytes))
         arrays.append(state)
     states = fit.states
     header = msgspec.json.encode(
         _Header(
-            fit.model, states.context, states.type_k, states.type_v, len(kept.tokens), sections
+            fit.model, states.context, states.type_k, states.type_v, len(stored.tokens), sections
         )
     )
     handle, sibling = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
@@ -113,7 +112,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_slot(path: Path, fit: Fit) -> tuple[Kept, int]:
+def read_slot(path: Path, fit: Fit) -> tuple[Stored, int]:
     """What a file holds for a slot, checked to the last byte, and the bytes of the file.
 
     Raises:
@@ -130,9 +129,10 @@ def read_slot(path: Path, fit: Fit) -> tuple[Kept, int]:
         _check_digest(file, status.st_size)
         header = _read_header(file, status.st_size)
         _check_header(header, fit)
-        kept = Kept(*_read_sections(file, header, status.st_size))
-    _check_kept(kept, fit)
-    return kept, status.st_size
+        sections = _read_sections(file, header, status.st_size)
+    stored = Stored(*sections, recurrent=fit.states.recurrent)
+    _check_kept(stored, fit)
+    return stored, status.st_size
 
 
 def _check_digest(file, size: int) -> None:
@@ -180,8 +180,8 @@ def _check_header(header: _Header, fit: Fit) -> None:
         raise SlotFileError("Restored prompt does not fit in the slot context")
 
 
-def _read_sections(file, header: _Header, size: int) -> Iterator:
-    """The fields of Kept, in their order."""
+def _read_sections(file, header: _Header, size: int) -> tuple:
+    """The fields of Stored, in their order."""
     end = size - 32
     found: dict[str, list[tuple[str, np.ndarray]]] = {
         kind: [] for kind in ("tokens", "state", "owners", "checkpoint")
@@ -198,29 +198,28 @@ def _read_sections(file, header: _Header, size: int) -> Iterator:
     tokens = [data for _, data in found["tokens"]]
     if len(tokens) != 1 or tokens[0].nbytes != 4 * header.tokens:
         raise SlotFileError("its tokens are not as many as it says")
-    yield tokens[0].view("<i4")
-    yield dict(found["state"])
     try:
-        yield tuple(data.view("<i4") for _, data in found["owners"])
-        yield tuple((int(position), data) for position, data in found["checkpoint"])
+        owners = tuple(data.view("<i4") for _, data in found["owners"])
+        checkpoints = tuple((int(position), data) for position, data in found["checkpoint"])
     except ValueError:
         raise SlotFileError("a section of it has no sound size or name") from None
+    return tokens[0].view("<i4"), dict(found["state"]), owners, checkpoints
 
 
-def _check_kept(kept: Kept, fit: Fit) -> None:
-    count = len(kept.tokens)
-    if count and not 0 <= kept.tokens.min() <= kept.tokens.max() < fit.vocabulary:
+def _check_kept(stored: Stored, fit: Fit) -> None:
+    count = len(stored.tokens)
+    if count and not 0 <= stored.tokens.min() <= stored.tokens.max() < fit.vocabulary:
         raise SlotFileError("Invalid tokens in slot save file")
     try:
-        fit.states.check_saved(0, count, kept.states)
+        fit.states.check_saved(0, count, stored.states)
     except StateError as error:
         raise SlotFileError(f"the slot's layers do not match this model: {error}") from None
-    if tuple(map(len, kept.owners)) != fit.owners:
+    if tuple(map(len, stored.owners)) != fit.owners:
         raise SlotFileError("the slot's cache shape does not match this model")
-    for owner in kept.owners:
+    for owner in stored.owners:
         if len(owner) and not -1 <= owner.min() <= owner.max() < fit.states.context:
             raise SlotFileError("the slot's cache shape does not match this model")
     size = fit.states.recurrent_bytes
-    for position, state in kept.checkpoints:
+    for position, state in stored.checkpoints:
         if not 0 < position <= count or state.nbytes != size:
             raise SlotFileError("a checkpoint of the slot does not match this model")

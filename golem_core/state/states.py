@@ -161,12 +161,23 @@ class States:
         A ring gives its keys (heads, used, k), then its values (heads, used, v), where used is
         min(positions, C); a recurrent state gives itself whole.
         """
-        saved = {}
-        for name, parts in self._parts(slot, positions).items():
-            whole = saved[name] = np.empty(sum(part.nbytes for part in parts), np.uint8)
-            for mine, part in _cut(whole, parts):
-                mine[...] = part
+        saved = self.room(positions)
+        self.save_into(saved, slot, positions)
         return saved
+
+    def room(self, positions: int) -> dict[str, np.ndarray]:
+        """Arrays for what ``save`` of so many positions gives, not yet written."""
+        parts = self._parts(0, positions)
+        return {
+            name: np.empty(sum(part.nbytes for part in some), np.uint8)
+            for name, some in parts.items()
+        }
+
+    def save_into(self, saved: Mapping[str, np.ndarray], slot: int, positions: int) -> None:
+        """Writes what ``save`` gives into arrays that ``room`` made."""
+        for name, parts in self._parts(slot, positions).items():
+            for mine, part in _cut(saved[name], parts):
+                mine[...] = part
 
     def restore(self, slot: int, positions: int, saved: Mapping[str, np.ndarray]) -> None:
         """Writes what ``save`` returned for as many positions into a slot.
@@ -187,9 +198,7 @@ class States:
         for name, parts in mine.items():
             wanted = sum(part.nbytes for part in parts)
             if saved[name].dtype != np.uint8 or saved[name].shape != (wanted,):
-                raise StateError(
-                    f"state {name}: {saved[name].nbytes} bytes saved, {wanted} wanted"
-                )
+                raise StateError(f"state {name}: {saved[name].nbytes} bytes saved, {wanted} wanted")
 
     def saved_bytes(self, positions: int) -> int:
         """Bytes of what ``save`` returns for so many positions."""

@@ -106,7 +106,7 @@ class Seen:
 
 
 class FakeExecutor:
-    """Keeps the tokens where a real one keeps keys, and looks at no others.
+    """Keeps the tokens where a real one keeps keys, so that they move with its states.
 
     A column reads the last ``window`` positions (all when 0) out of its slot's ring and fails
     when one of them was written over; one that is recurrent reads a digest of all of them instead,
@@ -124,6 +124,7 @@ class FakeExecutor:
         self._positions, self._tokens = arrays.k[:, 0, :, 0], arrays.v[:, 0, :, 0]
         digests = self.states.matrices.get("digest")
         self._digests = None if digests is None else digests[:, 0, 0]  # positions read, their hash
+        self._ring = self.states.rings["ring"]
         self.seen: list[Seen] = []
         self.before = lambda seen: None
         self.after = lambda seen, logits: logits
