@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from golem_core.model import memory_limit
 from golem_core.plugins import Plugins
 from golem_core.settings import (
     Duration,
@@ -36,6 +37,7 @@ OTHER_VARIABLES = {
 }
 # Settings that name what to serve.
 MODELS = (("server", "model"), ("server", "models"), ("server", "embed"))
+MOST_CACHE = 8 << 30  # bytes for conversations outside the slots, unless somebody says more
 SPARE_THREADS = 16  # for /health and the like, while every other thread serves a generation
 
 
@@ -81,6 +83,15 @@ class ServerSettings:
     cache_ttl: Duration = setting(
         0.0, "forget a conversation's tokens after this long idle; 0 = never", low=0
     )
+    cache_ram: Size | None = setting(
+        None,
+        "memory for conversations that had to leave their slot; 0 = they are forgotten; default: a "
+        "quarter of the memory, 8GiB at most",
+        low=0,
+    )
+    slot_save_path: Path | None = setting(
+        None, "folder of POST /slots/N?action=save and restore", placeholder="DIR"
+    )
     threads: int = setting(0, "cores to compute on; 0 = the physical ones", low=0, high=1024)
     pass_width: int = setting(
         0, "most tokens of one pass; 0 = the best measured for this processor", low=0, high=4096
@@ -117,6 +128,13 @@ class ServerSettings:
     config: Path | None = setting(
         None, "a TOML file of settings: [server], and a section for each plugin", in_file=False
     )
+
+    @property
+    def cache_bytes(self) -> int:
+        """What ``cache_ram`` comes to on this machine."""
+        if self.cache_ram is not None:
+            return self.cache_ram
+        return min(MOST_CACHE, memory_limit() // 4)
 
     @property
     def server_threads(self) -> int:

@@ -334,6 +334,7 @@ class Service:
                 model,
                 queue=server.queue,
                 cache_ttl=server.cache_ttl,
+                cache_ram=server.cache_bytes,
                 default_length=server.n,
                 queue_timeout=server.queue_timeout,
                 request_timeout=server.request_timeout,

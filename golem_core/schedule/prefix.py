@@ -11,8 +11,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from golem_core.state.stored import common_prefix
-
 
 class RingOwners:
     """Which position each place of a slot's sliding rings was last written for.

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from golem_core.schedule.answer import Answer
-from golem_core.schedule.prefix import common_prefix
 from golem_core.schedule.slots import Copy, Kept, Slot, choose
 from golem_core.schedule.stats import Stats
 from golem_core.schedule.storing import BringBack, PutAway, bring_back, put_away
 from golem_core.state.hostcache import HostCache
-from golem_core.state.stored import Stored
+from golem_core.state.stored import Stored, common_prefix
 
 WORTH_WAITING = 64  # tokens that another answer is about to read, from which waiting for it pays
 

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from golem_core.schedule.checkpoints import Checkpoint, Checkpoints
-from golem_core.schedule.prefix import RingOwners, common_prefix
+from golem_core.schedule.prefix import RingOwners
 from golem_core.schedule.request import Job
+from golem_core.state.stored import common_prefix
 
 # Tokens at the end of a prompt that the next turn of the same conversation may spell otherwise:
 # what opens an answer ("assistant", an empty thought) is not always repeated in front of it.

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from golem_core.state.stored import Stored
 from golem_core.state.states import StateError, States
+from golem_core.state.stored import Stored
 
 MAGIC = b"golem slot v1\n"
 LONGEST_HEADER = 16 << 20  # bytes; names and sizes only

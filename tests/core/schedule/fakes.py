@@ -83,6 +83,7 @@ class FakeTemplate:
 
 class FakeFile:
     def __init__(self):
+        self.fingerprint = "of a model without weights"
         self.is_changed = False
         self.lost = False
         self.looks = 0
@@ -106,13 +107,15 @@ class Seen:
 
 
 class FakeExecutor:
-    """Keeps the tokens where a real one keeps keys, so that they move with its states.
+    """Keeps the tokens where a real one keeps keys, and looks at no others.
 
     A column reads the last ``window`` positions (all when 0) out of its slot's ring and fails
     when one of them was written over; one that is recurrent reads a digest of all of them instead,
     and fails when that is of another position. before: called with each Seen before it is computed.
     script: history (tuple of ids) -> the token to draw, or None for a hash of the history.
     """
+
+    vocabulary = V
 
     def __init__(self, slots=1, context=256, window=0, pass_width=32, recurrent=False):
         ring = Ring("ring", 1, 1, 1, window=window or None)  # keys: positions + 1; values: tokens
@@ -124,7 +127,6 @@ class FakeExecutor:
         self._positions, self._tokens = arrays.k[:, 0, :, 0], arrays.v[:, 0, :, 0]
         digests = self.states.matrices.get("digest")
         self._digests = None if digests is None else digests[:, 0, 0]  # positions read, their hash
-        self._ring = self.states.rings["ring"]
         self.seen: list[Seen] = []
         self.before = lambda seen: None
         self.after = lambda seen, logits: logits
@@ -151,7 +153,7 @@ class FakeExecutor:
     def logits(self, history):
         wanted = self.script(tuple(t for t in history[1:] if isinstance(t, int)))
         if wanted is not None:
-            row = np.full(V, -20, np.float32)
+            row = np.full(self.vocabulary, -20, np.float32)
             row[wanted] = 20
             return row
         seed = zlib.crc32(np.array(history, np.int32).tobytes())
@@ -189,7 +191,7 @@ class FakeExecutor:
             column = first + count
         assert column == len(tokens)
         rows = [rows[column] for column in seen.outputs]
-        logits = np.array(rows, np.float32).reshape(len(rows), V)
+        logits = np.array(rows, np.float32).reshape(len(rows), self.vocabulary)
         return {"logits": self.after(seen, logits)}
 
 

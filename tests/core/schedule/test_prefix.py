@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golem_core.schedule.checkpoints import Checkpoints
-from golem_core.schedule.prefix import RingOwners, common_prefix
+from golem_core.schedule.prefix import RingOwners
 from golem_core.schedule.slots import Slot
+from golem_core.state.stored import common_prefix
 
 
 def ids(*tokens):
