@@ -240,7 +240,13 @@ class Setting:
     def line(self, value: Any, origin: str) -> str:
         """A line of TOML that sets this value, commented out where TOML cannot."""
         if not self.detail.in_file or value is None or (self.detail.secret and value):
-            shown = "a secret" if self.detail.secret and value else self.kind.show(value or "")
+            shown = (
+                "a secret"
+                if self.detail.secret and value
+                else ""
+                if value is None
+                else self.kind.show(value)
+            )
             return f"# {self.key} = {shown}  # {origin}"
         if self.kind.toml[0] is not str:
             return f"{self.key} = {json.dumps(value)}  # {origin}"

@@ -214,6 +214,8 @@ def validate(settings: Settings) -> None:
     server = settings["server"]
     require_something_to_serve(settings)
     parse_address(server.addr)
+    if server.slot_save_path is not None and not server.slot_save_path.is_dir():
+        raise SettingsError(f"-slot-save-path {server.slot_save_path}: is no folder")
     api_keys(server)
 
 

@@ -88,7 +88,8 @@ class Service:
         self.embedding: Embedding | None = None  # the model of -embed
         self.lines: list[str] = []  # of the start-up log
         self.records = Records()  # of the answers of every engine there was
-        self.slot_files: SlotFiles | None = None  # None: nowhere to keep any
+        folder = self.server.slot_save_path
+        self.slot_files = None if folder is None else SlotFiles(folder)
         self.residency = Residency(self._engine_of, most=self.server.models_max)
         self._opener = opener
         self._startup: Entry | None = None  # the model of -model

@@ -46,7 +46,7 @@ from golem_core.schedule.slots import Slot, SlotState
 from golem_core.schedule.stats import Stats
 from golem_core.schedule.storing import bring_back, put_away
 from golem_core.state.hostcache import HostCache
-from golem_core.state.slotfile import Fit, SlotFileError, read_slot, write_slot
+from golem_core.state.slotfile import Fit, read_slot, write_slot
 
 GATHER = 0.002  # seconds a pass waits for company at most
 FILE_CHECK = 0.1  # seconds between two looks at the model's file
@@ -241,27 +241,31 @@ class Engine:
             slot.clear()
             return count
 
-    def save(self, index: int, path: Path) -> tuple[int, int]:
-        """Writes what a slot holds to a file, once it is idle; returns tokens and bytes.
+    def save(self, index: int, path: Path, *, wait: bool = True) -> tuple[int, int] | None:
+        """Writes what a slot holds to a file; returns tokens and bytes.
 
-        Raises OSError where it cannot be written (what was there stays), EngineClosed.
+        wait: until the slot is idle; otherwise a busy one gives None. Raises OSError where it
+        cannot be written (what was there stays), EngineClosed.
         """
-        with self._idle(index) as slot:
+        with self._idle(index, wait) as slot:
+            if slot is None:
+                return None
             away = put_away(slot, self._states)
             away.run(self._states)
         return len(away.stored.tokens), write_slot(path, away.stored, self._fit())
 
-    def restore(self, index: int, path: Path) -> tuple[int, int]:
-        """Makes a slot hold what a file does, once it is idle; returns tokens and bytes.
+    def restore(self, index: int, path: Path, *, wait: bool = True) -> tuple[int, int] | None:
+        """Makes a slot hold what a file does; returns tokens and bytes.
 
-        Raises SlotFileError or OSError, and then the slot is empty; EngineClosed.
+        wait: as for ``save``. Raises SlotFileError or OSError, and then the slot is empty;
+        EngineClosed.
         """
-        try:
+        with self._idle(index, wait) as slot:
+            if slot is None:
+                return None
+            with self._door:
+                slot.clear()
             stored, size = read_slot(path, self._fit())
-        except (SlotFileError, OSError):
-            with self._idle(index, emptied=True):
-                raise
-        with self._idle(index, emptied=True) as slot:
             with self._door:
                 back = bring_back(slot, stored)
                 slot.cut(slot.count)  # nobody may copy from it until the memory is there
@@ -275,19 +279,24 @@ class Engine:
         return Fit(model.file.fingerprint, model.n_vocab, self._states, owners.capacities)
 
     @contextlib.contextmanager
-    def _idle(self, index: int, emptied: bool = False) -> Iterator[Slot]:
-        """A slot that no answer has, and none is given while the block runs."""
+    def _idle(self, index: int, wait: bool) -> Iterator[Slot | None]:
+        """A slot that no answer has, and none is given while the block runs; None where one has
+        it and is not waited for."""
         slot = self._seats.slots[index]
         with self._door:
-            self._door.wait_for(lambda: slot.free or not self._serving)
+            if wait:
+                self._door.wait_for(lambda: slot.free or not self._serving)
             if not self._serving:
                 raise EngineClosed("the engine is not running: it is closing or was never started")
-            moves, self._seats.copies = self._seats.copies, []
-            for move in moves:  # what was noted down for the slot before it became idle
-                move.run(self._states)
-            slot.free = False
-            if emptied:
-                slot.clear()
+            taken = slot.free
+            if taken:
+                moves, self._seats.copies = self._seats.copies, []
+                for move in moves:  # what was noted down for the slot before it became idle
+                    move.run(self._states)
+                slot.free = False
+        if not taken:
+            yield None
+            return
         try:
             yield slot
         finally:

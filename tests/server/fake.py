@@ -15,7 +15,7 @@ from types import MappingProxyType, SimpleNamespace
 import numpy as np
 
 from golem_core.model.errors import CannotEmbed
-from golem_core.state.states import States
+from golem_core.state import Ring, States
 from golem_core.text.tagged_calls import QwenCalls
 from golem_core.text.template import TemplateError
 from golem_server import body, edge, sse, wsgi
@@ -145,9 +145,11 @@ class FakeExecutor:
     threads = 1
 
     def __init__(self, slots: int, context: int):
-        self.states = States([], slots=slots, context=context, pass_width=FakeModel.pass_width)
-        self.states.copy = self.copy
-        self.held = [[] for _ in range(slots)]
+        # What is fed lies where a real one keeps keys, so that it moves with the states.
+        kept = [Ring("fed", 1, 1, 1)]
+        self.states = States(kept, slots, context, FakeModel.pass_width, dtype="f32")
+        self.fed = self.states.rings["fed"].k[:, 0, :, 0]  # (slots, positions): tokens
+        self.known = self.states.rings["fed"].v[:, 0, :, 0]  # 1 where something was fed
         self.gate = threading.Condition()
         self.allowed: int | None = None  # passes that may start; None = any number
         self.passes: list[list[int]] = []
@@ -158,9 +160,6 @@ class FakeExecutor:
         with self.gate:
             self.allowed = count
             self.gate.notify_all()
-
-    def copy(self, source, target, positions):
-        self.held[target] = self.held[source][:positions]
 
     def run(self, inputs, wanted=("logits",)):
         runs, tokens = inputs["runs"], inputs["tokens"]
@@ -175,13 +174,13 @@ class FakeExecutor:
             self.gate.wait_for(lambda: False, self.seconds)
         ends = {}
         for slot, first, count, index, _role in runs:
-            del self.held[slot][index:]
-            assert len(self.held[slot]) == index, "a run must follow what its slot holds"
-            self.held[slot] += tokens[first : first + count].tolist()
-            ends[first + count - 1] = slot
+            assert self.known[slot, :index].all(), "a run must follow what its slot holds"
+            self.fed[slot, index : index + count] = tokens[first : first + count]
+            self.known[slot] = np.arange(self.known.shape[1]) < index + count
+            ends[first + count - 1] = self.fed[slot, : index + count]
         logits = np.zeros((len(inputs["outputs"]), N_VOCAB), np.float32)
         for row, column in zip(logits, inputs["outputs"], strict=True):
-            row[:] = self.score(self.held[ends[int(column)]])
+            row[:] = self.score(ends[int(column)].astype(int).tolist())
         return {"logits": logits}
 
     def score(self, held):
@@ -239,7 +238,10 @@ class FakeModel:
         self.sampling = {}
         self.executor = FakeExecutor(slots, context)
         self.file = SimpleNamespace(
-            metadata={"tokenizer.ggml.model": "gpt2"}, changed=lambda: False, lost=False
+            fingerprint="of a fake",
+            metadata={"tokenizer.ggml.model": "gpt2"},
+            changed=lambda: False,
+            lost=False,
         )
         self.closed = False
 

@@ -4,7 +4,7 @@ import pytest
 
 from golem_server.card import fim_tokens
 from golem_server.infill import fill
-from golem_server.llama_slot_files import valid_name
+from golem_server.llama_slot_files import SlotFiles, valid_name
 from tests.server.conftest import chat_body, receive
 from tests.server.recorded import RECORDED, Recorded
 from tests.server.test_chat import shape
@@ -332,3 +332,36 @@ def test_a_model_that_fills_no_gaps_says_which_tokens_it_lacks(tiny):
         "Infill is not supported by this model: prefix token is missing. suffix token is missing. "
         "middle token is missing. "
     )
+
+
+# ---- real files ----
+
+
+@pytest.fixture
+def folder(tiny, tmp_path):
+    tiny.service.slot_files = SlotFiles(tmp_path)
+    yield tmp_path
+    tiny.service.slot_files = None
+
+
+def test_a_slot_goes_to_a_file_and_comes_back(tiny, folder):
+    tiny.native("x" * 36, n_predict=1, id_slot=0)
+    saved = tiny.ask("/slots/0?action=save", {"filename": "a.bin"})
+    assert (saved["n_saved"], saved["n_written"]) == (36, (folder / "a.bin").stat().st_size)
+    tiny.ask("/slots/0?action=erase", {})
+    restored = tiny.ask("/slots/1?action=restore", {"filename": "a.bin"})
+    assert (restored["n_restored"], restored["n_read"]) == (36, saved["n_written"])
+    again = tiny.native("x" * 36, n_predict=1)
+    assert (again["id_slot"], again["timings"]["cache_n"]) == (1, 35)
+
+
+def test_files_that_cannot_be_taken_back_or_written(tiny, folder):
+    tiny.native("x" * 36, n_predict=1, id_slot=0)
+    (folder / "bad.bin").write_bytes(b"nothing")
+    for name, why in (("bad.bin", "not a golem slot file"), ("nofile", "no such file")):
+        error = tiny.ask("/slots/0?action=restore", {"filename": name}, 400)["error"]
+        assert error["message"].startswith(f"Unable to restore slot: {why}")
+        assert tiny.service.engine.slots[0].n_tokens == 0
+    (folder / "taken").mkdir()
+    error = tiny.ask("/slots/0?action=save", {"filename": "taken"}, 500)["error"]
+    assert error["message"].startswith("Unable to save slot: ")
