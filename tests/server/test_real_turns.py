@@ -26,7 +26,7 @@ BOB = (
 @contextlib.contextmanager
 def client(parallel):
     plugins = load_plugins()
-    flags = ["-model", str(smollm2()), "-parallel", str(parallel)]
+    flags = ["-model", str(smollm2()), "-parallel", str(parallel), "-cache-ram", "0"]
     service = Service(config.load([*flags, "-context", "2048"], plugins, {}).settings, plugins)
     application = create_app(service)
     lines = []
