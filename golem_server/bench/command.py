@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from golem_core.model import open_decoder
@@ -14,7 +15,7 @@ from golem_server.bench.invented import parse, write_invented
 from golem_server.bench.measure import Bench, Case
 from golem_server.bench.quantised import MIXTURES
 from golem_server.bench.report import FORMATS, record, render
-from golem_server.bench.shapes import SHAPES
+from golem_server.bench.shapes import SHAPES, Shape
 
 PROGRAM = "golem-bench"
 
@@ -43,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("-m", "-model", "--model", metavar="FILE", help="a GGUF chat model")
     add("--random", metavar="SHAPE:TYPE", help="random weights, such as qwen3-4b:q4_0")
+    add("--blocks", type=int, help="with --random: only so many of the shape's blocks")
     add("--write", metavar="FILE", help="with --random: keep the model there")
     add("-p", "--n-prompt", type=_counts, default=[512], help="prompt lengths (512; 0 for none)")
     add("-n", "--n-gen", type=_counts, default=[64], help="tokens to draw (64; 0 for none)")
@@ -95,8 +97,17 @@ def _model_path(arguments: argparse.Namespace) -> Iterator[Path | None]:
     shape, mixture = parse(arguments.random)
     with tempfile.TemporaryDirectory(prefix=f"{PROGRAM}-") as folder:
         path = Path(arguments.write or Path(folder) / f"{shape}-{mixture.lower()}.gguf")
-        write_invented(path, SHAPES[shape], mixture, arguments.seed)
+        write_invented(path, _cut(SHAPES[shape], arguments.blocks), mixture, arguments.seed)
         yield path if _cases(arguments) else None
+
+
+def _cut(shape: Shape, blocks: int | None) -> Shape:
+    """The shape with its first blocks only: what is measured of it stays in proportion."""
+    if blocks is None:
+        return shape
+    if not 1 <= blocks <= shape.blocks:
+        raise ValueError(f"--blocks {blocks}: {shape.size} has 1 to {shape.blocks}")
+    return replace(shape, blocks=blocks, size=f"{shape.size}, {blocks} blocks")
 
 
 def _cases(arguments: argparse.Namespace) -> list[Case]:

@@ -33,6 +33,8 @@ MIXTURES: dict[str, tuple[int, str]] = {
     "MXFP4_MOE": (38, "MXFP4"),
     "Q1_0": (40, "Q1_0"),
     "Q2_0": (41, "Q2_0"),
+    "PQ2_0": (141, "PQ2_0"),
+    "PTQ1_0": (143, "PTQ1_0"),
 }
 _FALLBACKS = {
     "Q2_K": "Q4_0",
@@ -45,8 +47,10 @@ _FALLBACKS = {
     "Q6_K": "Q8_0",
 }
 _UNQUANTISED = ("F32", "F16", "BF16")
+_VALUES = ("attn_v", "attn_qkv")
 _TABLES = ("token_embd", "per_layer_token_embd")
 _TERNARY = ("TQ1_0", "TQ2_0", "Q2_0")
+_PRISM = ("PQ2_0", "PTQ1_0")  # every matrix is ternary, but for the smallest
 
 
 def type_of(mixture: str, shape: Shape, name: str, width: int, block: int = 0) -> BlockType:
@@ -66,6 +70,8 @@ def _wanted(mixture: str, shape: Shape, name: str, width: int, block: int) -> st
         return "F32"
     if main in _UNQUANTISED:
         return main
+    if mixture in _PRISM:
+        return "BF16" if name in ("ssm_alpha", "ssm_beta") else main
     if name == "per_layer_model_proj":
         return "BF16"  # it is left as it was published
     if mixture == "MXFP4_MOE":
@@ -76,7 +82,7 @@ def _wanted(mixture: str, shape: Shape, name: str, width: int, block: int) -> st
         return "Q4_K" if mixture in _TERNARY else main
     part = name.removesuffix("_exps")
     if shape.experts == 8:
-        if part in ("attn_k", "attn_v") and main != "Q8_0":
+        if part in ("attn_k", *_VALUES) and main != "Q8_0":
             return "Q8_0"
         if part == "attn_output" and main in ("Q2_K", "Q3_K", "Q4_K", "IQ4_NL", "IQ4_XS"):
             return "Q5_K"
@@ -85,10 +91,8 @@ def _wanted(mixture: str, shape: Shape, name: str, width: int, block: int) -> st
 
 def _upgraded(mixture: str, main: str, shape: Shape, part: str, block: int) -> str:
     """More bits where a K mixture spends them: on values, on the way down, on the output."""
-    value, down = part == "attn_v", part == "ffn_down"
+    value, down = part in _VALUES, part == "ffn_down"
     count = shape.blocks
-    if part == "attn_qkv":
-        return {"Q3_K_M": "Q4_K", "Q4_K_M": "Q5_K", "Q5_K_M": "Q6_K"}.get(mixture, main)
     if value:  # they are counted by themselves
         block, count = shape.values.index(block), len(shape.values)
     eighth = count // 8

@@ -30,7 +30,7 @@ def block(shape: Qwen35Shape, i: int) -> dict[str, tuple[int, ...]]:
     """Names and shapes of a block's tensors, ``.weight`` left out where they end in it."""
     width, head = shape.width, shape.head_size
     found: dict[str, tuple[int, ...]] = {"attn_norm": (width,), "post_attention_norm": (width,)}
-    if i in shape.values:
+    if shape.attends(i):
         queries, keys = shape.heads * head, shape.kv_heads * head
         found |= {"attn_q": (2 * queries, width), "attn_k": (keys, width), "attn_v": (keys, width)}
         found |= {"attn_output": (width, queries), "attn_q_norm": (head,), "attn_k_norm": (head,)}

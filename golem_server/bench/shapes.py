@@ -100,9 +100,8 @@ class Qwen35Shape(Shape):
         """Channels of the convolution."""
         return 2 * self.delta_keys * self.state + self.inner
 
-    @property
-    def values(self) -> list[int]:
-        return [i for i in range(self.blocks) if (i + 1) % self.period == 0]
+    def attends(self, block: int) -> bool:
+        return (block + 1) % self.period == 0
 
 
 _QWEN = 151936

@@ -30,6 +30,8 @@ FILES = (
     ("gemma4-dense", "Q8_0"),
     ("gemma4-e2b", "Q4_K_M"),
     ("gemma4-moe", "Q4_K_M"),
+    *(("qwen35", m) for m in ("Q1_0", "Q2_0", "Q4_K_M", "Q8_0", "TQ1_0", "TQ2_0")),
+    ("qwen35moe", "Q4_K_M"),
 )
 
 
