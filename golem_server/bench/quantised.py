@@ -80,7 +80,7 @@ def _wanted(mixture: str, shape: Shape, name: str, width: int, block: int) -> st
         return main if main == "Q8_0" else "Q8_0" if width % 256 else "Q6_K"
     if name == "token_embd":
         return "Q4_K" if mixture in _TERNARY else main
-    part = name.removesuffix("_exps")
+    part = name.removesuffix("_exps").removesuffix("_shexp")
     if shape.experts == 8:
         if part in ("attn_k", *_VALUES) and main != "Q8_0":
             return "Q8_0"

@@ -119,11 +119,84 @@ INLINE void dot_pair(const enum type type, const int bits, const int parts, cons
     }
 }
 
+/* Adds the products of a part of two groups with up to three columns: a broadcast serves both. */
+INLINE void add_two(const enum type type, const int bits, const uint8_t *const *part,
+                    const scales *s, const golem_q8 *a, const int columns, __m512 (*acc)[TILE]) {
+    __m512 x[2][TILE];
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        __m512i sum[2][TILE];
+#pragma GCC unroll 3
+        for (int c = 0; c < columns; c++)
+            sum[0][c] = sum[1][c] = less_offset(type, &a[c].minus[h]);
+#pragma GCC unroll 4
+        for (int v = 4 * h; v < 4 * h + 4; v++) {
+            __m512i w[2] = {load_code(type, bits, part[0], v), load_code(type, bits, part[1], v)};
+#pragma GCC unroll 3
+            for (int c = 0; c < columns; c++) {
+                __m512i q = broadcast(a[c].q + 4 * v);
+                KEEP(q);
+                sum[0][c] = _mm512_dpbusd_epi32(sum[0][c], w[0], q);
+                sum[1][c] = _mm512_dpbusd_epi32(sum[1][c], w[1], q);
+            }
+        }
+#pragma GCC unroll 3
+        for (int c = 0; c < columns; c++)
+#pragma GCC unroll 2
+            for (int g = 0; g < 2; g++)
+                x[g][c] = add_half(type, h, sum[g][c], &s[g], a + c, h ? x[g][c] : acc[g][c]);
+    }
+#pragma GCC unroll 3
+    for (int c = 0; c < columns; c++)
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) acc[g][c] = add_halves(type, x[g][c], &s[g], a + c, acc[g][c]);
+}
+
+/* Up to three columns times two groups of a type of one or two bits: memory brings their codes
+ * sooner than a core loads broadcasts for every group by itself. */
+INLINE void dot_two(const enum type type, const int bits, const int parts, const int head,
+                    const uint8_t *first, const uint8_t *second, int in, const golem_q8 *a, int n,
+                    const int columns, float *out_first, float *out_second) {
+    __m512 acc[2][TILE];
+    const uint8_t *super[2] = {first, second};
+#pragma GCC unroll 3
+    for (int c = 0; c < columns; c++) acc[0][c] = acc[1][c] = _mm512_setzero_ps();
+    for (int left = in / 32; left > 0; left -= parts) {
+        int count = left < parts ? left : parts;
+        prefetch(super[0], head), prefetch(super[1], head);
+        for (int i = 0; i < count; i++, a += n) {
+            const int at = head + i * 64 * bits;
+            const uint8_t *part[2] = {super[0] + at, super[1] + at};
+            scales s[2];
+#pragma GCC unroll 2
+            for (int g = 0; g < 2; g++) {
+                prefetch(part[g], 64 * bits);
+                s[g] = load_scales(type, super[g], i, parts, _mm512_setzero_si512(), 0);
+            }
+            add_two(type, bits, part, s, a, columns, acc);
+        }
+        super[0] += head + parts * 64 * bits, super[1] += head + parts * 64 * bits;
+    }
+#pragma GCC unroll 3
+    for (int c = 0; c < columns; c++) {
+        _mm512_storeu_ps(out_first + GOLEM_GROUP * c, acc[0][c]);
+        _mm512_storeu_ps(out_second + GOLEM_GROUP * c, acc[1][c]);
+    }
+}
+
+#define TWO(NAME, BITS, COLS, HEAD, N)                                                            \
+    dot_two(T_##NAME, BITS, COLS / 32, HEAD, first, second, in, a->q + c0, a->n, N, out_first,    \
+            out_second)
+
 #define PAIR(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD)                                          \
     __attribute__((target(TARGET))) static void pair_##NAME(                                      \
         const uint8_t *first, const uint8_t *second, int in, const golem_act *a, int c0, int nc,  \
         float *out_first, float *out_second) {                                                    \
-        if (nc < TILE) {                                                                          \
+        if (nc < TILE && BITS <= 2 && !has_halves(T_##NAME)) {                                    \
+            if (nc == 1) TWO(NAME, BITS, COLS, HEAD, 1);                                          \
+            if (nc == 2) TWO(NAME, BITS, COLS, HEAD, 2);                                          \
+            if (nc == 3) TWO(NAME, BITS, COLS, HEAD, 3);                                          \
+        } else if (nc < TILE) {                                                                          \
             dot_##NAME(first, in, a, c0, nc, out_first);                                          \
             dot_##NAME(second, in, a, c0, nc, out_second);                                        \
         } else {                                                                                  \

@@ -13,6 +13,12 @@ enum { COLUMNS = 64 };      /* columns a kernel call takes at most */
 enum { MANY = 32, FINE = 4 };   /* columns from which a unit is but a few groups */
 enum { PAIRED = 4 };        /* columns from which two groups at once are sooner done */
 
+/* Types of at most 8 / 3 bits a weight gain from two groups at once with any number of columns. */
+static inline golem_pair_fn pair_of(const golem_linear_isa *linear, int type, int columns) {
+    int few = 3 * golem_types[type].bytes <= golem_types[type].block;
+    return linear->pair && (few || columns >= PAIRED) ? linear->pair[type] : NULL;
+}
+
 static inline vf scaled(const golem_matrix *m, vf x, int row, int count) {
     if (m->scales) x = vmul(x, m->scales == 1 ? vset(m->scale[0]) : vread(m->scale + row, count));
     return m->bias ? vadd(x, vread(m->bias + row, count)) : x;
@@ -96,7 +102,7 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
     const uint8_t *gb = s->b.groups ? s->b.groups + expert * s->b.expert_bytes : NULL;
     float a[COLUMNS * LANES], b[COLUMNS * LANES];
     golem_group_fn dot = linear->dot[s->a.type];
-    golem_pair_fn pair = linear->pair && columns >= PAIRED ? linear->pair[s->a.type] : NULL;
+    golem_pair_fn pair = pair_of(linear, s->a.type, columns);
     product_store p = {.s = s, .w = w, .store = (float *)base_of(&s->store, w), .rows = rows,
                        .stored = stored, .stage = (float *)w->scratch, .from = from,
                        .width = (to - from) * LANES};

@@ -8,6 +8,7 @@ import pytest
 
 from golem_core.formats.gguf import GGUF
 from golem_core.plugins import load_plugins
+from golem_server.bench.command import main
 from golem_server.bench.invented import metadata, parse, tensors, write_invented
 from golem_server.bench.quantised import MIXTURES, type_of
 from golem_server.bench.shapes import SHAPES
@@ -129,3 +130,16 @@ def test_names_are_read_in_any_case(text, wanted):
 def test_an_unknown_name_is_refused_with_the_nearest(text, hint):
     with pytest.raises(ValueError, match=re.escape(hint)):
         parse(text)
+
+
+def test_a_shape_cut_to_its_first_blocks_keeps_everything_else(tmp_path, capsys):
+    path = tmp_path / "cut.gguf"
+    cut = ["--random", "smollm2-135m:q4_0", "--blocks", "2", "--write", str(path)]
+    assert main([*cut, "-p", "0", "-n", "0"]) == 0  # nothing is measured, the file kept
+    with GGUF.open(path) as file:
+        assert file.metadata["llama.block_count"] == 2
+        assert not any(name.startswith("blk.2.") for name in file.tensors)
+        assert file.tensors["token_embd.weight"].shape == (49152, 576)
+    capsys.readouterr()
+    assert main([*cut[:2], "--blocks", "31"]) == 1
+    assert "135M has 1 to 30" in capsys.readouterr().err
