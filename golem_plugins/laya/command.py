@@ -1,0 +1,84 @@
+"""``golem-laya``: decisions from the command line, without a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from golem_plugins.laya.decider import open_decider
+from golem_plugins.laya.questions import Refused
+
+USAGE = """usage: golem-laya -laya DIR [-threads N] REQUEST.json ...
+
+  -laya DIR     the checkpoint; $GOLEM_LAYA
+  -threads N    cores to compute on; default the physical ones
+
+A request is {"state": ..., "questions": {...}}, or {"states": [...], "questions": {...}};
+- reads it from standard input. The reply is printed as JSON, one line for each file."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status: 1 for a refusal, 2 for a wrong command line."""
+    try:
+        return _run(list(sys.argv[1:] if argv is None else argv))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(words: list[str]) -> int:
+    folder, threads, files = os.environ.get("GOLEM_LAYA", ""), None, []
+    while words:
+        word = words.pop(0)
+        flag, equals, value = word.lstrip("-").partition("=")
+        if word in ("-help", "--help", "-h"):
+            print(USAGE)
+            return 0
+        if word.startswith("-") and word != "-":
+            if flag not in ("laya", "threads") or not (equals or words):
+                return _fail(f"there is no flag {word}, or it needs a value\n{USAGE}", 2)
+            value = value if equals else words.pop(0)
+            if flag == "laya":
+                folder = value
+            elif value.isdigit() and int(value):
+                threads = int(value)
+            else:
+                return _fail(f"-threads {value}: a whole number from 1 is expected", 2)
+        else:
+            files.append(word)
+    if not folder or not files:
+        return _fail(USAGE, 2)
+    return _answer(folder, threads, files)
+
+
+def _answer(folder: str, threads: int | None, files: list[str]) -> int:
+    status = 0
+    try:
+        decider = open_decider(folder, threads=threads)
+    except (ValueError, OSError) as error:
+        return _fail(f"golem-laya: {error}")
+    try:
+        for name in files:
+            try:
+                text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
+                body = json.loads(text)
+                batch = isinstance(body, dict) and "states" in body
+                made = decider.decide_batch(body) if batch else decider.decide(body)
+            except (Refused, ValueError, OSError, RecursionError) as error:
+                status = _fail(f"golem-laya: {name}: {error}")
+            else:
+                print(json.dumps(made, ensure_ascii=False))
+    finally:
+        decider.close()
+    return status
+
+
+def _fail(text: str, status: int = 1) -> int:
+    print(text, file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

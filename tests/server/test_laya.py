@@ -1,0 +1,146 @@
+"""``/v1/systemone`` over HTTP: a server with decisions alone, and the reference's manners."""
+
+import gzip
+import json
+
+import pytest
+from falcon.testing import TestClient
+
+from golem_core.plugins import load_plugins
+from golem_server import config
+from golem_server.app import create_app
+from golem_server.service import Service
+from tests.paths import data
+from tests.plugins.laya_oracle import assert_equal, body_of, cases, unpack
+from tests.server.conftest import Running
+
+PATH, BATCH = "/v1/systemone", "/v1/systemone/batch"
+EXTRA = {
+    one["name"]: one
+    for one in json.loads(gzip.decompress(data("laya/http_extra.json.gz").read_bytes()))
+}
+CASES = cases("tiny-ml")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return unpack("tiny-ml", tmp_path_factory.mktemp("laya"))
+
+
+def serve(folder, *flags):
+    plugins = load_plugins()
+    settings = config.load(["-laya", str(folder), "-threads", "2", *flags], plugins, {}).settings
+    config.validate(settings)
+    service = Service(settings, plugins)
+    client = TestClient(create_app(service))
+    service.load()
+    client.service = service
+    return client
+
+
+@pytest.fixture(scope="module")
+def client(folder):
+    made = serve(folder)
+    yield made
+    made.service.close()
+
+
+def test_a_server_with_decisions_alone_lives_and_is_named(client, folder):
+    assert client.simulate_get("/health").json == {"status": "ok"}
+    assert client.simulate_get("/v1/models").json["data"][0]["id"] == "laya"
+    assert client.service.carries == ["laya"]
+    (line,) = client.service.lines
+    assert line.startswith(f"laya from {folder}, rows of 160 tokens")
+    assert client.simulate_post("/v1/embeddings", json={}).status_code == 404
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_status_and_body_are_the_references(client, case):
+    answer = client.simulate_post(PATH, body=body_of(case))
+    assert answer.status_code == case["status"]
+    found, expected = answer.json, dict(case["response"])
+    if answer.status_code == 200:
+        found.pop("routing"), expected.pop("routing")
+        assert float(answer.headers["X-Inference-Time-Ms"]) > 0
+        assert answer.headers["Server-Timing"].startswith("inference;dur=")
+    assert_equal(found, expected)
+    assert answer.headers["Content-Type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in cases("tiny-en") if c.get("request") is None], ids=lambda c: c["name"]
+)
+def test_bodies_that_are_no_request_are_refused_alike(client, case):
+    answer = client.simulate_post(PATH, body=body_of(case))
+    assert (answer.status_code, answer.json) == (case["status"], case["response"])
+
+
+def extra(answer, name):
+    assert (answer.status_code, answer.json) == (EXTRA[name]["status"], EXTRA[name]["body"])
+
+
+def test_other_methods_are_not_allowed(client):
+    answer = client.simulate_get(PATH)
+    extra(answer, "get_405")
+    assert answer.headers["Allow"] == "POST"
+
+
+def test_a_body_over_the_limit_is_refused_by_its_length(client):
+    extra(client.simulate_post(PATH, body=b" " * ((1 << 20) + 1)), "too_big")
+
+
+def test_a_batchs_refusals_are_the_references(client):
+    extra(client.simulate_post(BATCH, json={"states": [], "questions": {}}), "batch_empty")
+    extra(client.simulate_post(BATCH, json={"questions": {}}), "batch_missing")
+    extra(client.simulate_post(BATCH, json={"states": ["a"] * 65, "questions": {}}), "batch_65")
+
+
+def test_a_repeated_key_means_its_last_value_and_nan_is_taken(client):
+    good = '"q": {"type": "noul", "instructions": "Is it?"}'
+    twice = '{"state": NaN, "questions": {"q": {"type": "odd"}, ' + good + "}}"
+    answer = client.simulate_post(PATH, body=twice)
+    assert answer.status_code == 200
+    assert answer.json["answers"]["q"]["type"] == "noul"
+
+
+def test_keys_are_asked_for_in_the_references_words(folder):
+    client = serve(folder, "-api-key", "secret")
+    try:
+        extra(client.simulate_post(PATH, json={}), "401")
+        headers = {"Authorization": "Bearer secret"}
+        assert client.simulate_post(PATH, json={}, headers=headers).status_code == 400
+    finally:
+        client.service.close()
+
+
+def test_the_limits_are_settings(folder):
+    client = serve(folder, "-laya-questions", "1", "-laya-max-body", "1KiB")
+    try:
+        question = {"type": "noul", "instructions": "Is it?"}
+        two = {"state": "s", "questions": {"a": question, "b": question}}
+        answer = client.simulate_post(PATH, json=two)
+        assert (answer.status_code, answer.json) == (413, {"detail": "too many questions (2 > 1)"})
+        assert client.simulate_post(PATH, body=b" " * 1025).status_code == 413
+    finally:
+        client.service.close()
+
+
+@pytest.fixture(scope="module", params=["golem-server", "golem-gunicorn"])
+def running(request, folder):
+    settings = {"GOLEM_MODEL": "", "GOLEM_LAYA": str(folder), "GOLEM_MAX_BODY": "64MiB"}
+    server = Running(request.param, **settings, GOLEM_THREADS="2").ready()
+    yield server
+    server.stop()
+
+
+def test_a_running_server_answers(running):
+    (case,) = [c for c in CASES if c["name"] == "three_types"]
+    status, found = running.post(PATH, body_of(case))
+    assert status == 200
+    assert_equal(found["answers"], case["response"]["answers"])
+
+
+def test_a_chunked_body_over_the_limit_is_refused_while_it_is_read(running):
+    pieces = (b" " * 65536 for _ in range(17))
+    status, _, body = running.request("POST", PATH, pieces)
+    assert (status, json.loads(body)) == (413, EXTRA["too_big_chunked"]["body"])
