@@ -18,15 +18,18 @@ from golem_core import arguments
 from golem_core.embedding import Embedding, open_embedding
 from golem_core.model.embedder import embeds, open_embedder
 from golem_core.model.errors import CannotEmbed
+from golem_core.model.memory import checkpoint_memory as room_for_checkpoints
 from golem_core.sample import SamplerParams
 from golem_core.schedule import Engine, Job, Request, Result, SlotState
 from golem_core.schedule import Step as EngineStep
+from golem_core.schedule.draft import KINDS
 from golem_core.text.rendered import encode_rendered
 
 __all__ = ["CannotEmbed", "Embedding", "Generation", "Session", "SlotBusy", "Step", "open"]
 
 MOST_THREADS = 1024
 MOST_SLOTS = 256
+MOST_DRAFTED = 63  # tokens of a guess
 RESET_SECONDS = 0.005  # between two looks at a slot whose answer was given up
 
 
@@ -276,6 +279,10 @@ def open(
     default_length: int = 1024,
     queue_timeout: float = 0.0,
     request_timeout: float = 0.0,
+    draft: str = "auto",
+    draft_n: int = 0,
+    checkpoints: int = 3,
+    checkpoint_memory: int = 0,
     progress: Callable[[float], None] | None = None,
     **model: Any,
 ) -> Session | Embedding:
@@ -285,9 +292,12 @@ def open(
     to compute on, the physical ones when None. queue: requests that may wait for their turn.
     cache_ttl: seconds after which an idle conversation is forgotten, 0 = never. default_length:
     most tokens of an answer that names no ``max_tokens``. queue_timeout, request_timeout: seconds
-    an answer may wait, and take, 0 = any time. progress: called with 0 … 1 while weights are
-    prepared. model: further arguments of ``golem_core.model.open_decoder``. An Embedding takes of
-    these threads, queue and progress.
+    an answer may wait, and take, 0 = any time. draft: "off" draws one token a pass; "auto" and
+    "ngram" guess the next ones where that is faster, the text is the same. draft_n: most tokens
+    of a guess, 0 = as many as pay. checkpoints: copies of its recurrent state that a conversation
+    keeps, of models that have one, in checkpoint_memory bytes, 0 = a quarter of the machine's.
+    progress: called with 0 … 1 while weights are prepared. model: further arguments of
+    ``golem_core.model.open_decoder``. An Embedding takes of these threads, queue and progress.
 
     Raises ValueError (its text names the file and what is wrong, or the argument), TypeError or
     OSError.
@@ -302,7 +312,11 @@ def open(
         ),
         "queue_timeout": arguments.seconds("queue_timeout", queue_timeout),
         "request_timeout": arguments.seconds("request_timeout", request_timeout),
+        "draft": arguments.choice("draft", draft, KINDS),
+        "draft_n": arguments.whole("draft_n", draft_n, 0, MOST_DRAFTED, none=False),
+        "checkpoints": arguments.whole("checkpoints", checkpoints, 0, none=False),
     }
+    memory = arguments.whole("checkpoint_memory", checkpoint_memory, 0, none=False)
     model |= {
         "context": arguments.whole("context", context, 0, meaning="0 = as trained", none=False),
         "parallel": arguments.whole("parallel", parallel, 1, MOST_SLOTS, none=False),
@@ -314,7 +328,9 @@ def open(
         taken = inspect.signature(open_embedder).parameters
         given = {name: value for name, value in model.items() if name in taken}
         return open_embedding(path, queue=engine["queue"], **given)
-    return Session(open_decoder(path, **model), **engine)
+    opened = open_decoder(path, **model)
+    room = room_for_checkpoints(opened.estimate, memory)
+    return Session(opened, checkpoint_memory=room, **engine)
 
 
 def _check_names(model: Mapping[str, Any], opener: Callable[..., Any]) -> None:

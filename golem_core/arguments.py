@@ -66,6 +66,14 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
+def choice(name: str, value: Any, among: Sequence[str]) -> str:
+    """One of some words. Raises ValueError."""
+    if value not in among:
+        hint = _nearest(value, among) or f"; it is one of {', '.join(among)}"
+        raise ValueError(f"{name}={_shown(value)}: there is no such choice{hint}")
+    return value
+
+
 def texts(name: str, value: Any) -> list[str]:
     """A text or several. Raises TypeError."""
     if isinstance(value, str):

@@ -92,6 +92,18 @@ class ServerSettings:
     slot_save_path: Path | None = setting(
         None, "folder of POST /slots/N?action=save and restore", placeholder="DIR"
     )
+    draft: str = setting(
+        "auto",
+        "guess next tokens and draw several in a pass where that is faster; the text is the same",
+        choices=("auto", "ngram", "off"),
+    )
+    draft_n: int = setting(0, "most tokens of a guess; 0 = as many as pay", low=0, high=63)
+    checkpoints: int = setting(
+        3, "copies of its recurrent state a slot keeps, of models that have one", low=0, high=64
+    )
+    checkpoint_memory: Size = setting(
+        0, "memory for these copies; 0 = a quarter of the machine's", low=0
+    )
     threads: int = setting(0, "cores to compute on; 0 = the physical ones", low=0, high=1024)
     pass_width: int = setting(
         0, "most tokens of one pass; 0 = the best measured for this processor", low=0, high=4096

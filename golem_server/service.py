@@ -18,6 +18,7 @@ from golem_core.cpu.cores import shown_threads
 from golem_core.embedding import Embedding, open_embedding
 from golem_core.model import Model, ModelError, open_decoder
 from golem_core.model.describe import name_of
+from golem_core.model.memory import checkpoint_memory
 from golem_core.pins import Manifest, PinError, UnknownModel
 from golem_core.plugins import Opened, Plugins, Runtime
 from golem_core.schedule import Engine, Records
@@ -300,6 +301,19 @@ class Service:
                 f"all on cpu, loaded in {took} on {cores}",
                 "template: " + ("the file's" if model.template_source == "file" else "built in"),
             ]
+            if engine.checkpoint_bytes:
+                self.lines.append(self._checkpoints(engine))
+
+    def _checkpoints(self, engine: Engine) -> str:
+        """What a recurrent model's slots may go back to."""
+        asked, granted = self.server.checkpoints, engine.checkpoints
+        size = f"{engine.checkpoint_bytes / 2**20:.1f} MiB each"
+        if granted == asked:
+            return f"checkpoints: {granted} a slot, {size}"
+        return (
+            f"checkpoints: {granted} a slot, {size}, of {asked} asked for: memory is short; "
+            "-checkpoint-memory allows more, -parallel or -context leave more"
+        )
 
     def _open_embedding(self) -> None:
         server = self.server
@@ -341,6 +355,10 @@ class Service:
                 request_timeout=server.request_timeout,
                 records=self.records,
                 name=entry.name,
+                draft=server.draft,
+                draft_n=server.draft_n,
+                checkpoints=server.checkpoints,
+                checkpoint_memory=checkpoint_memory(model.estimate, server.checkpoint_memory),
             )
         except BaseException:
             model.close()

@@ -85,6 +85,16 @@ def _widest_bytes(program: Program, pass_width: int) -> int:
     return most
 
 
+def checkpoint_memory(needs: Estimate, asked: int = 0, limit: int | None = None) -> int:
+    """Bytes that copies of recurrent states may take: as many as asked, a quarter of the memory
+    when 0, and never more than the model leaves of it.
+
+    limit: as ``memory_limit`` gives it when None.
+    """
+    limit = memory_limit() if limit is None else limit
+    return max(0, min(asked or limit // 4, limit - needs.total))
+
+
 def memory_limit() -> int:
     """Bytes this process may use: the machine's memory or its control group's limit."""
     limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

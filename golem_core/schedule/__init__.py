@@ -3,7 +3,7 @@
 The interface, as a server uses it (every method may be called from any thread)::
 
     engine = Engine(model, queue=256, cache_ttl=0.0, default_length=1024,
-                    queue_timeout=0.0, request_timeout=0.0)
+                    queue_timeout=0.0, request_timeout=0.0, draft="off", checkpoints=3)
     engine.start()                      # starts the runner thread; importing starts nothing
     with engine.entering():             # optional: "a request is on its way", so that a pass
         ...tokenise...                  #   about to start may wait for it (2 ms at most)

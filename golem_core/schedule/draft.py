@@ -90,7 +90,10 @@ class Drafting:
             return
         tokens = drawn + np.cumsum([0.0, *(-chance for chance, _, _ in offers)])
         seconds = self._prices.of(drawn + len(offers))
-        best = len(offers) if seconds is None else int((tokens / seconds[drawn:]).argmax())
+        if seconds is None:
+            best = len(offers)
+        else:
+            best = int((tokens / np.maximum(seconds[drawn:], 1e-9)).argmax())
         for _, place, i in offers[:best]:
             answer, guess, _ = guesses[i]
             answer.draft = guess[: place + 1]

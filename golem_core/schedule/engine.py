@@ -116,7 +116,8 @@ class Engine:
         self._pace = Pace()
         columns = min(model.scored, model.pass_width)
         self._drafting = Drafting(draft, draft_n, columns, self._pace.prices)
-        self.checkpoints = granted(checkpoints, slots, states.recurrent_bytes, checkpoint_memory)
+        self.checkpoint_bytes = states.recurrent_bytes  # of one
+        self.checkpoints = granted(checkpoints, slots, self.checkpoint_bytes, checkpoint_memory)
         self._seats = Seats(
             [self._slot(i) for i in range(slots)],
             self.stats,
@@ -512,7 +513,7 @@ class Engine:
             answer.fed(run.count, now)
             if answer.saves:
                 slot = answer.slot
-                room = slot.checkpoints.room(slot.count, self._states.recurrent_bytes)
+                room = slot.checkpoints.room(slot.count, self.checkpoint_bytes)
                 if room is not None:
                     self._states.take_recurrent(slot.index, room)
             if run.scored and run.role == PROMPT:

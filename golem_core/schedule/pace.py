@@ -96,5 +96,5 @@ class Pace:
             if self._alone is None:
                 return FIRST
             # Narrow passes cost more a column than the wide ones of a prompt alone.
-            self._columns = max(1.0, self._times(drawn)[1] / self._alone / 2)
+            self._columns = max(1.0, self._times(drawn)[1] / max(self._alone, 1e-9) / 2)
         return int(self._columns)

@@ -26,6 +26,7 @@ SETTINGS = {
     "GOLEM_PARALLEL": "2",
     "GOLEM_CONTEXT": "512",
     "GOLEM_QUEUE": "2",
+    "GOLEM_DRAFT": "off",  # a token a pass
     "GOLEM_N": "40",
     "GOLEM_MAX_BODY": "8KiB",
     "GOLEM_DRAIN": "20s",

@@ -15,6 +15,7 @@ from types import MappingProxyType, SimpleNamespace
 import numpy as np
 
 from golem_core.model.errors import CannotEmbed
+from golem_core.model.memory import Estimate
 from golem_core.state import Ring, States
 from golem_core.text.tagged_calls import QwenCalls
 from golem_core.text.template import TemplateError
@@ -172,15 +173,15 @@ class FakeExecutor:
             if self.allowed is not None:
                 self.allowed -= 1
             self.gate.wait_for(lambda: False, self.seconds)
-        ends = {}
+        places = {}
         for slot, first, count, index, _role in runs:
             assert self.known[slot, :index].all(), "a run must follow what its slot holds"
             self.fed[slot, index : index + count] = tokens[first : first + count]
             self.known[slot] = np.arange(self.known.shape[1]) < index + count
-            ends[first + count - 1] = self.fed[slot, : index + count]
+            places |= {first + i: self.fed[slot, : index + i + 1] for i in range(count)}
         logits = np.zeros((len(inputs["outputs"]), N_VOCAB), np.float32)
         for row, column in zip(logits, inputs["outputs"], strict=True):
-            row[:] = self.score(ends[int(column)].astype(int).tolist())
+            row[:] = self.score(places[int(column)].astype(int).tolist())
         return {"logits": logits}
 
     def score(self, held):
@@ -222,6 +223,7 @@ class FakeModel:
     ring = 0
     pass_width = 64
     scored = 64
+    estimate = Estimate(weights=0, rings=0, arena=0, per_position=0)
     quantum = 1
     eog = frozenset({END})
     embedding_length = 8

@@ -67,6 +67,36 @@ def test_any_number_of_threads_gives_the_same_bits(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("isa", SETS)
+def test_drawn_columns_have_the_same_bits_one_a_pass_and_several(shape, isa, monkeypatch):
+    """A draft is checked in one pass and must give what drawing token by token gives. What was
+    refused is written over by other tokens."""
+    monkeypatch.setenv("GOLEM_CPU", isa)
+    ex = executor(shape)
+    for slot, prompt in ((0, 30), (1, 600), (2, 90)):
+        for at in range(0, prompt, 60):
+            ex.run(one_pass((slot, min(60, prompt - at), at, 1)))
+    alone = {
+        (slot, at + i): ex.run(one_pass((slot, 1, at + i, 0)))["logits"][0].copy()
+        for slot, at in ((0, 30), (1, 600), (2, 90))
+        for i in range(20)
+    }
+    passes = [
+        [(0, 5, 30, 0)],
+        [(1, 16, 600, 0), (0, 1, 35, 0)],
+        [(2, 9, 90, 0), (0, 7, 36, 0), (1, 2, 616, 0), (3, 40, 0, 1)],
+        [(0, 3, 43, 0)],
+    ]
+    for runs in passes:
+        logits = ex.run(one_pass(*runs))["logits"]
+        row = 0
+        for slot, count, at, role in runs:
+            for i in range(count if role == 0 else 0):
+                np.testing.assert_array_equal(logits[row + i], alone[slot, at + i])
+            row += count
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_unfused_plans_give_the_same_bits(shape, monkeypatch):
     fused = conversation(executor(shape), 0, (33, 50), 3)
     monkeypatch.setenv("GOLEM_PLAN", "plain")

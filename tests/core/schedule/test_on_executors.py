@@ -9,7 +9,7 @@ import pytest
 from golem_core.model import open_decoder
 from golem_core.sample import SamplerParams
 from golem_core.schedule import Engine, Request
-from tests.core.schedule.fakes import WAIT, Gate, together
+from tests.core.schedule.fakes import WAIT, FakeClock, Gate, together
 from tests.plugins import tiny
 
 PASS = 48
@@ -21,11 +21,11 @@ def path(request, tmp_path):
 
 
 @contextlib.contextmanager
-def engine(path, executor="cpu", **options):
+def engine(path, executor="cpu", settings=None, **options):
     options = {"context": 1024, "parallel": 1, "threads": 2, "pass_width": PASS, **options}
     model = open_decoder(path, executor=executor, **options)
     try:
-        with Engine(model) as running:
+        with Engine(model, **(settings or {})) as running:
             yield running
     finally:
         model.close()
@@ -137,3 +137,74 @@ def test_an_answer_keeps_to_a_schema(path):
             assert result.stop_type == "eos"
             value = json.loads(result.text)
             assert value["a"] >= 7 and value["b"] in ("x", None) and len(value) == 2
+
+
+RECURRENT = "qwen35"
+
+
+@pytest.fixture(params=["llama", "gemma3", RECURRENT])
+def any_path(request, tmp_path):
+    return tiny.write(tmp_path / "tiny.gguf", request.param)
+
+
+@pytest.mark.parametrize("temperature", [0, 0.6])
+def test_answers_are_the_same_with_drafts_and_without(any_path, temperature):
+    """Four at once, of which two begin alike; few words, so that they come back to what they said;
+    every guess is acted on."""
+    words = tuple((token, 100.0) for token in (11, 12, 13))
+    prompts = [prompt(1, 70), np.tile(prompt(2, 7), 9), prompt(3, 30), prompt(1, 45)]
+    asked = [
+        Request(
+            tokens,
+            max_tokens=60,
+            params=SamplerParams(seed=i, temperature=temperature, logit_bias=words),
+            n_probs=2,
+        )
+        for i, tokens in enumerate(prompts)
+    ]
+    told = []
+    for draft in ("off", "ngram"):
+        options = {"draft": draft, "clock": FakeClock()}
+        with engine(any_path, parallel=4, context=1024, settings=options) as running:
+            jobs = [running.submit(request) for request in asked]
+            told.append([[step[:6] for step in job] for job in jobs])
+            stats = running.stats
+    assert told[0] == told[1]
+    assert stats.accepted and (not temperature or stats.drafted > stats.accepted)
+
+
+def test_a_checkpoint_taken_up_equals_never_having_left(tmp_path):
+    """A sheet of 1,100 tokens with changing ends: each is fed alone, and says what it says cold."""
+    path = tiny.write(tmp_path / "tiny.gguf", RECURRENT)
+    sheet = prompt(1, 1100)
+    turns = [np.concatenate([sheet, prompt(10 + i, 5 + i)]) for i in range(4)]
+    with engine(path, context=2048, pass_width=128) as running:
+        cold = [drawn(running, turn, cache_prompt=False).tokens for turn in turns]
+        assert running.checkpoints == 3
+    with engine(path, context=2048, pass_width=128) as running:
+        warm = [drawn(running, turn) for turn in turns]
+        assert [r.fed_tokens for r in warm] == [1105, 1106 - 1024, 7, 8]
+        assert [r.tokens for r in warm] == cold
+        # Another conversation, in between, loses them all.
+        drawn(running, prompt(50, 40))
+        again = drawn(running, turns[0])
+        assert (again.fed_tokens, again.tokens) == (1105, cold[0])
+    with engine(path, context=4096, parallel=2, pass_width=128) as running:
+        drawn(running, turns[0])
+        other = drawn(running, turns[1])  # takes a copy of the checkpoint into the empty slot
+        assert (other.slot, other.cached_tokens, other.tokens) == (1, 1024, cold[1])
+        assert drawn(running, turns[2]).tokens == cold[2]
+
+
+def test_several_answers_to_one_prompt_on_a_recurrent_model(tmp_path):
+    path = tiny.write(tmp_path / "tiny.gguf", RECURRENT)
+    tokens = prompt(1, 150)
+    params = [SamplerParams(seed=i, temperature=1, ignore_eos=True) for i in range(3)]
+    with engine(path, parallel=3) as running:
+        asked = [Request(tokens, max_tokens=10, params=p) for p in params]
+        cold = [running.submit(r).wait(WAIT).tokens for r in asked[::-1]][::-1]
+    with engine(path, parallel=3) as running:
+        jobs = [running.submit(request) for request in asked]
+        results = [job.wait(WAIT) for job in jobs]
+    assert [r.tokens for r in results] == cold
+    assert sum(r.fed_tokens for r in results) <= 150 + 2
