@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from golem_core.sample.params import shown
 from golem_core.schedule import Thinking
 from golem_core.text.rendered import encode_rendered
 from golem_core.text.sorter import Sorter, shown_tokens
@@ -21,6 +22,7 @@ from golem_server.schema import ChatRequest
 from golem_server.tools import Offer, read_offer
 
 OWN_ARGUMENTS = ("self", "messages", "tools", "add_generation_prompt")
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 REASONING_FORMATS = ("none", "auto", "deepseek")
 NO_EFFORTS: Mapping[str, str] = {}
 THINKING = {"off": False, "on": True, "auto": None}  # what -reasoning makes of silence
@@ -133,6 +135,8 @@ def template_arguments(
                 "template itself, from the request's own fields"
             )
     effort = request.reasoning_effort
+    if effort not in (None, *EFFORTS, *efforts.values()):
+        raise Refusal(f"Field 'reasoning_effort': {shown(effort)} is none of {', '.join(EFFORTS)}")
     thinks = THINKING[reasoning] if effort is None else effort != "none"
     if thinks is not None:
         arguments.setdefault("enable_thinking", thinks)

@@ -149,6 +149,11 @@ class ServerSettings:
         return min(MOST_CACHE, memory_limit() // 4)
 
     @property
+    def most_answers(self) -> int:
+        """Answers that may run and wait at once."""
+        return self.parallel + self.queue
+
+    @property
     def server_threads(self) -> int:
         """Threads of the HTTP server: each waiting or streaming request holds one."""
         return self.parallel + self.queue + SPARE_THREADS

@@ -13,6 +13,7 @@ from golem_server.answer import Answer
 from golem_server.disconnect import client_gone
 from golem_server.errors import Refusal
 from golem_server.llama_settings import PLAIN, asked_of
+from golem_server.prompts import too_many
 from golem_server.schema import Drawing, whole
 
 
@@ -41,6 +42,9 @@ def submit(
         raise Refusal(
             f"n is {count}: this server draws {answers}; start it with a larger -parallel for more"
         )
+    most = slots + engine.queue
+    if count * len(prompts) > most:
+        raise too_many(count * len(prompts), most)
     params = SamplerParams.resolve(model.sampling, body, tokenizer=model.tokenizer)
     limits = request.limits
     slot = request.id_slot

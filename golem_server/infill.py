@@ -38,7 +38,7 @@ def gap_prompt(engine: Engine, request: NativeRequest) -> list[int]:
             raise Refusal(f'"{name}" is required')
     drawn: list[int] = []
     if request.prompt not in (None, ""):
-        several = read_prompts(request.prompt)
+        several = read_prompts(request.prompt, most=1)
         if len(several) > 1:
             raise Refusal('"prompt" must be one text or one list of tokens here')
         drawn = encode_elements(tokenizer, several[0], add_special=False)

@@ -104,7 +104,8 @@ class Completion:
 
     def _prompts(self, engine: Engine, request: NativeRequest) -> list[list[int]]:
         tokenizer = engine.model.tokenizer
-        return [encode_elements(tokenizer, elements) for elements in read_prompts(request.prompt)]
+        given = read_prompts(request.prompt, self.service.server.most_answers)
+        return [encode_elements(tokenizer, elements) for elements in given]
 
     def _answer(
         self,

@@ -66,6 +66,7 @@ def _message(place: int, given: Any) -> Message:
         raise Refusal("All non-assistant messages must contain 'content'")
     if name == "assistant" and given.get("content") is None and not calls:
         raise Refusal("Assistant message must contain either 'content' or 'tool_calls'!")
+    _text(place, given, "name")
     message: Message = {"role": name, "content": _content(place, given.get("content"))}
     if name == "assistant":
         thought = _text(place, given, "reasoning_content") or _text(place, given, "reasoning")
@@ -79,7 +80,7 @@ def _message(place: int, given: Any) -> Message:
 def _text(place: int, given: Mapping[str, Any], key: str) -> str:
     value = given.get(key)
     if value is not None and not isinstance(value, str):
-        raise Refusal(f"message {place}: '{key}' must be a string")
+        raise Refusal(f"message {place}: '{key}' must be a string, it is {json_type(value)}")
     return value or ""
 
 
@@ -132,7 +133,10 @@ def _call(place: int, given: Any) -> Message:
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str) or not name:
         raise Refusal(f"message {place}: a tool call with no function name")
-    call: Message = {"id": given["id"]} if isinstance(given.get("id"), str) else {}
+    call_id = given.get("id")
+    if call_id is not None and not isinstance(call_id, str):
+        raise Refusal(f"message {place}: the 'id' of a tool call must be a string")
+    call: Message = {"id": call_id} if call_id else {}
     arguments = _arguments(place, function.get("arguments"))
     return call | {"type": "function", "function": {"name": name, "arguments": arguments}}
 

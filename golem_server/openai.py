@@ -349,7 +349,7 @@ class Completions(_Resource):
                 "tokens are not computed; leave one of them out"
             )
         with engine.entering():
-            given = read_prompts(request.prompt)
+            given = read_prompts(request.prompt, self.service.server.most_answers)
             prompts = [encode_elements(tokenizer, elements) for elements in given]
             texts = [text_of(tokenizer, elements) for elements in given]
             req.env[NOTE].prompts += texts

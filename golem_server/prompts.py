@@ -11,11 +11,13 @@ WRONG_PROMPT = (
 )
 
 
-def read_prompts(given: Any) -> list[list[str | int]]:
+def read_prompts(given: Any, most: int) -> list[list[str | int]]:
     """The prompts of a ``prompt`` field, each a list of texts and ids in order.
 
+    most: as many as may ever be answered at once.
+
     Raises:
-        Refusal: for anything that is no prompt.
+        Refusal: for anything that is no prompt, and for more of them.
     """
     if given is None:
         raise Refusal('"prompt" is required')
@@ -27,7 +29,17 @@ def read_prompts(given: Any) -> list[list[str | int]]:
         raise Refusal(WRONG_PROMPT)
     if any(_is_id(item) for item in given):
         return [_elements(given)]
+    if len(given) > most:
+        raise too_many(len(given), most)
     return [_elements(item) for item in given]
+
+
+def too_many(answers: int, most: int) -> Refusal:
+    """More answers in one request than could ever run and wait."""
+    return Refusal(
+        f"this request asks for {answers} answers, and the server takes at most {most} at a time, "
+        "running and waiting: send several requests, or start it with a larger -queue"
+    )
 
 
 def _is_id(item: Any) -> bool:

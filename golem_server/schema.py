@@ -12,11 +12,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from golem_core.sample.params import shown
 from golem_server.body import json_type
 from golem_server.errors import Refusal
 from golem_server.keep_alive import read_keep_alive
 
 INT_MAX = 2**31 - 1
+MOST_STOPS = 256  # every token is compared with each
 DEFAULT_TOP = 20  # competitors of a token that a chat answer tells unless it is said how many
 
 
@@ -92,9 +94,22 @@ class Drawing(msgspec.Struct, kw_only=True):
 
     @property
     def stops(self) -> list[str]:
-        """The texts that end an answer; what is no text, or empty, is left out."""
+        """The texts that end an answer; empty ones, which would end each, are left out."""
         given = [self.stop] if isinstance(self.stop, str) else self.stop
-        return [t for t in given if isinstance(t, str) and t] if isinstance(given, list) else []
+        if given is None:
+            return []
+        if not isinstance(given, list):
+            raise Refusal(f"Field 'stop': it must be a text or a list of texts, not {shown(given)}")
+        if len(given) > MOST_STOPS:
+            raise Refusal(
+                f"Field 'stop': {len(given)} texts, and at most {MOST_STOPS} are looked for"
+            )
+        for text in given:
+            if not isinstance(text, str):
+                raise Refusal(
+                    f"Field 'stop': every element must be a text, and one is {shown(text)}"
+                )
+        return [text for text in given if text]
 
     @property
     def answers(self) -> int:
@@ -268,12 +283,14 @@ def whole(name: str, value: int | float, low: int, high: int) -> int:
     Raises:
         Refusal: naming field, limits and value.
     """
-    number = int(value) if abs(value) < 2**63 else value
-    if not low <= number <= high:
+    if not low <= value <= high:
         raise Refusal(
-            f"Field '{name}': Value must be between {low} <= value <= {high}, but got {number}"
+            f"Field '{name}': Value must be between {low} <= value <= {high}, but got "
+            f"{shown(value)}"
         )
-    return number
+    if value != int(value):
+        raise Refusal(f"Field '{name}': Value must be a whole number, but got {value}")
+    return int(value)
 
 
 _EXPECTED = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `[^`]+` - at `\$\.(?P<path>[^`]+)`")

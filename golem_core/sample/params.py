@@ -6,6 +6,7 @@ clients know. Floats are kept as the float32 the arithmetic uses.
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
@@ -145,7 +146,7 @@ class SamplerParams:
         if self.dry_base < 1.0:
             self.dry_base = 1.75
         if not self.repeat_penalty > 0 or math.isinf(_rounded(1 / self.repeat_penalty)):
-            raise _penalty_error("repeat_penalty")
+            raise _penalty_error(self.repeat_penalty)
         self.seed = int(self.seed) & 0xFFFFFFFF
 
     @classmethod
@@ -166,8 +167,9 @@ class SamplerParams:
         values: dict[str, Any] = {}
         for key, value in file_sampling.items():
             name = _FILE_NAMES.get(key.removeprefix("general.sampling."))
-            if name == "samplers":
-                values[name] = parse_samplers([part for part in str(value).split(";") if part])
+            if name == "samplers":  # of a file that may be newer than golem
+                parts = str(value).lower().split(";")
+                values[name] = parse_samplers([part for part in parts if part in _SPELLINGS])
             elif name is not None:
                 values[name] = value
         for f in fields(cls):
@@ -175,7 +177,7 @@ class SamplerParams:
             if value is None:
                 continue
             if f.type == "float":
-                values[f.name] = float(_number(f.name, value))
+                values[f.name] = _rounded(_number(f.name, value))
             elif f.type == "int":
                 values[f.name] = _whole(f.name, value)
             elif f.type == "bool":
@@ -217,44 +219,93 @@ class SamplerParams:
 
 
 def parse_samplers(sent: Any) -> tuple[str, ...]:
-    """A chain from a list of names or a string of letters; names nobody knows are skipped."""
+    """A chain from a list of names or a string of letters. Raises ParamError for one that is
+    neither, or nobody's."""
     if isinstance(sent, str):
-        return tuple(_LETTERS[letter] for letter in sent if letter in _LETTERS)
-    if not isinstance(sent, Sequence):
+        known: Mapping[str, str] = _LETTERS
+        possible = f"the letters are {' '.join(_LETTERS)}, or send a list of names"
+    elif isinstance(sent, Sequence) and not isinstance(sent, bytes):
+        known = _SPELLINGS
+        possible = f"the samplers are {', '.join(NAMES)}"
+    else:
         raise _wrong_type("samplers", "array", sent)
-    names = (_SPELLINGS.get(str(name).lower()) for name in sent)
-    return tuple(name for name in names if name)
+    names = []
+    for one in sent:
+        if (
+            not isinstance(one, str)
+            or (name := known.get(one if known is _LETTERS else one.lower())) is None
+        ):
+            raise ParamError("samplers", f"Field 'samplers': {shown(one)} is none; {possible}")
+        names.append(name)
+    return tuple(names)
+
+
+_BIASES = "send {id or text: bias} or [[id or text, bias], …], where false bans"
 
 
 def parse_logit_bias(sent: Any, tokenizer: Any = None) -> tuple[tuple[int, float], ...]:
     """(token, bias) pairs from ``[[id or text, bias], …]`` or ``{id or text: bias}``.
 
-    A bias of false bans. Malformed entries are left out, as llama-server does; so are texts when
-    there is no tokenizer.
+    A bias of false bans; a text's tokens are biased one by one. Raises ParamError for anything
+    else, for an id outside the vocabulary, and for a text when there is no tokenizer.
     """
     if isinstance(sent, Mapping):
-        entries = [(int(k) if k.strip().isdigit() else k, bias) for k, bias in sent.items()]
-    elif isinstance(sent, Sequence) and not isinstance(sent, str):
-        pairs = (e for e in sent if isinstance(e, Sequence) and not isinstance(e, str))
-        entries = [tuple(e) for e in pairs if len(e) == 2]
+        entries = [(_id_or_text(key), bias) for key, bias in sent.items()]
+    elif isinstance(sent, Sequence) and not isinstance(sent, str | bytes):
+        entries = [_pair(entry) for entry in sent]
     else:
-        return ()
+        raise ParamError("logit_bias", f"Field 'logit_bias': it is {shown(sent)}; {_BIASES}")
     biases: list[tuple[int, float]] = []
     for what, bias in entries:
-        if bias is False:
-            value = -math.inf
-        elif isinstance(bias, bool) or not isinstance(bias, int | float):
-            continue
-        else:
-            value = _rounded(float(bias))
+        value = -math.inf if bias is False else bias
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+            raise _bias_error(what, f"the bias {shown(bias)} is no number; {_BIASES}")
+        if isinstance(value, int) or math.isfinite(value):
+            value = _rounded(value)
             if not math.isfinite(value):
-                continue
-        if isinstance(what, int) and not isinstance(what, bool):
-            biases.append((what, value))
-        elif isinstance(what, str) and tokenizer is not None:
-            ids = tokenizer.encode(what, add_special=False, parse_special=True)
-            biases += [(i, value) for i in ids]
+                raise _bias_error(what, f"the bias {shown(bias)} is out of range")
+        elif bias is not False:
+            raise _bias_error(what, "an infinite bias; send false to ban it")
+        biases += [(token, value) for token in _biased(what, tokenizer)]
     return tuple(biases)
+
+
+def _pair(entry: Any) -> tuple[Any, Any]:
+    if isinstance(entry, Sequence) and not isinstance(entry, str | bytes) and len(entry) == 2:
+        return entry[0], entry[1]
+    raise ParamError("logit_bias", f"Field 'logit_bias': {shown(entry)} is no pair; {_BIASES}")
+
+
+def _id_or_text(key: str) -> int | str:
+    digits = key.strip()
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else key
+
+
+def _biased(what: Any, tokenizer: Any) -> Sequence[int]:
+    """The tokens that an entry is about."""
+    if isinstance(what, str):
+        if tokenizer is None:
+            raise _bias_error(what, "a text, and there is no tokenizer to read it: send ids")
+        return tokenizer.encode(what, add_special=False, parse_special=True)
+    if isinstance(what, bool) or not isinstance(what, int):
+        raise _bias_error(what, f"it is neither an id nor a text; {_BIASES}")
+    most = getattr(tokenizer, "n_vocab", 1 << 31)
+    if not 0 <= what < most:
+        raise _bias_error(what, f"ids are 0 to {most - 1}")
+    return [what]
+
+
+def _bias_error(what: Any, why: str) -> ParamError:
+    return ParamError("logit_bias", f"Field 'logit_bias': {shown(what)}: {why}")
+
+
+def shown(value: Any) -> str:
+    """A value of the client's in a message: as JSON, not longer than fits a line."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        text = type(value).__name__
+    return text if len(text) <= 60 else text[:60] + "…"
 
 
 MOST_BREAKERS = 32  # each costs a look at every token of the vocabulary
@@ -292,44 +343,43 @@ def _number(name: str, value: Any) -> int | float:
 
 def _whole(name: str, value: Any) -> int:
     value = _number(name, value)
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise ParamError(name, f"Field '{name}': Value must be finite, but got {value}")
+    if value != int(value):
+        raise ParamError(name, f"Field '{name}': Value must be a whole number, but got {value}")
     return int(value)
 
 
 def _check_limits(name: str, value: float, low: float, high: float) -> None:
     if low <= value <= high:
         return
-    shown = "{:f}" if isinstance(high, float) else "{}"
-    low, value, high = (shown.format(x) for x in (low, value, high))
+    write = "{:f}".format if isinstance(high, float) else shown
     raise ParamError(
-        name, f"Field '{name}': Value must be between {low} <= value <= {high}, but got {value}"
+        name,
+        f"Field '{name}': Value must be between {write(low)} <= value <= {write(high)}, but got "
+        f"{write(value)}",
     )
 
 
-_PENALTY_NAMES = {
-    "repeat_penalty": "penalty_repeat must be finite and greater than 0",
-    "frequency_penalty": "penalty_freq must be finite",
-    "presence_penalty": "penalty_present must be finite",
-}
-
-
-def _penalty_error(name: str) -> ParamError:
-    return ParamError(name, f"Failed to initialize samplers: {_PENALTY_NAMES[name]}")
+def _penalty_error(value: float) -> ParamError:
+    return ParamError(
+        "repeat_penalty",
+        f"Field 'repeat_penalty': Value must be finite and greater than 0, but got {value:g}; "
+        "1 penalises nothing",
+    )
 
 
 def _as_float32(name: str, value: float) -> float:
     """The float32 nearest to a number, as a Python float."""
-    value = _rounded(float(value))
+    value = _rounded(value)
     if not math.isfinite(value):
-        if name in _PENALTY_NAMES:
-            raise _penalty_error(name)
         raise ParamError(name, f"Field '{name}': Value must be finite, but got {value}")
     return value
 
 
 def _rounded(value: float) -> float:
+    """The float32 nearest to a number, infinite where there is none."""
     try:
-        return struct.unpack("f", struct.pack("f", value))[0]
+        return struct.unpack("f", struct.pack("f", float(value)))[0]
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return -math.inf if value < 0 else math.inf

@@ -105,7 +105,7 @@ class Engine:
         self.records = Records() if records is None else records
         self._name = name or model.name
         self._energy = Energy() if energy is None else energy
-        self._bound = queue
+        self.queue = queue
         self._cache_ttl = cache_ttl
         self._default_length = default_length
         self._queue_timeout = queue_timeout
@@ -213,9 +213,9 @@ class Engine:
             if not self._serving:
                 raise EngineClosed("the engine is not running: it is closing or was never started")
             # Slots are given out between passes: as many as are free wait for that alone.
-            if len(self._seats.waiting) >= self._bound + self._seats.idle:
+            if len(self._seats.waiting) >= self.queue + self._seats.idle:
                 self.stats.refused += 1
-                raise QueueFull(self._bound)
+                raise QueueFull(self.queue)
             self.stats.submitted += 1
             job = Job(request, self.stats.submitted, self._cancel)
             answer = Answer(

@@ -115,11 +115,14 @@ def test_a_full_queue_is_a_503_that_says_when_to_come_back(served):
 
 
 def test_more_prompts_in_one_request_than_may_wait_leave_nothing_behind(served):
-    served.allow(0)
-    status, body = served.post("/v1/completions", {"prompt": ["a"] * 9})
+    held = served.fill_slots(chat_body("hello"))
+    status, body = served.post("/v1/completions", {"prompt": ["a"] * 3})
     assert status == 503
     assert body["error"]["type"] == "unavailable_error"
+    assert served.state["busy"] == 2
     served.allow(None)
+    for connection in held:
+        connection.close()
     served.until_idle()
 
 

@@ -116,7 +116,56 @@ CASES = [
     ),
     (
         chat_body("a", repeat_penalty=0),
-        "Failed to initialize samplers: penalty_repeat must be finite and greater than 0",
+        "Field 'repeat_penalty': Value must be finite and greater than 0, but got 0",
+    ),
+    (
+        chat_body("a", max_tokens=1.5),
+        "Field 'max_tokens': Value must be a whole number, but got 1.5",
+    ),
+    (chat_body("a", n=1.5), "Field 'n': Value must be a whole number, but got 1.5"),
+    (
+        chat_body("a", max_tokens=10**30),
+        "Field 'max_tokens': Value must be between -1 <= value <= 2147483647, but got 1000000",
+    ),
+    (chat_body("a", top_k=0.5), "Field 'top_k': Value must be a whole number, but got 0.5"),
+    (
+        chat_body("a", temperature=10**400),
+        "Field 'temperature': Value must be finite, but got inf",
+    ),
+    (chat_body("a", stop=5), "Field 'stop': it must be a text or a list of texts, not 5"),
+    (
+        chat_body("a", stop=["b", None]),
+        "Field 'stop': every element must be a text, and one is null",
+    ),
+    (
+        chat_body("a", stop=["x"] * 300),
+        "Field 'stop': 300 texts, and at most 256 are looked for",
+    ),
+    (
+        chat_body("a", logit_bias=5),
+        "Field 'logit_bias': it is 5; send {id or text: bias} or [[id or text, bias], …]",
+    ),
+    (chat_body("a", logit_bias={"260": 1}), "Field 'logit_bias': 260: ids are 0 to 259"),
+    (chat_body("a", samplers={}), "Field 'samplers': type must be array, but is object"),
+    (
+        chat_body("a", samplers=["top_k", "tpo_p"]),
+        "Field 'samplers': \"tpo_p\" is none; the samplers are penalties, dry, top_n_sigma, ",
+    ),
+    (
+        chat_body("a", reasoning_effort=5),
+        "Field 'reasoning_effort': type must be string, but is number",
+    ),
+    (
+        chat_body("a", reasoning_effort="hihg"),
+        "Field 'reasoning_effort': \"hihg\" is none of none, minimal, low, medium, high, ",
+    ),
+    (
+        messages({"role": "user", "content": "x", "name": 5}),
+        "message 0: 'name' must be a string, it is number",
+    ),
+    (
+        messages(USER, {"role": "assistant", "tool_calls": [{"id": 5, "function": {"name": "f"}}]}),
+        "message 1: the 'id' of a tool call must be a string",
     ),
     # what is known and not served
     (
@@ -157,6 +206,41 @@ def test_a_wrong_request_is_a_400_that_names_what_is_wrong(served, body, message
         "param": None,
     }
     assert served.chat("hello")[0] == 200
+
+
+WRONG_PROMPT = '"prompt" elements must be a string, a list of tokens, '
+PROMPTS = [
+    (None, '"prompt" is required'),
+    ([], '"prompt" must not be empty'),
+    ([[]], '"prompt" must not be empty'),
+    ({}, WRONG_PROMPT),
+    ({"prompt_string": 5}, WRONG_PROMPT),
+    (5, WRONG_PROMPT),
+    (True, WRONG_PROMPT),
+    ([None], WRONG_PROMPT),
+    ([["a", 1.5]], WRONG_PROMPT),
+    ([1, 260], "Prompt contains invalid tokens"),
+    ([-1], "Prompt contains invalid tokens"),
+    (
+        ["a"] * 1000,
+        "this request asks for 1000 answers, and the server takes at most 4 at a time",
+    ),
+]
+
+
+@pytest.mark.parametrize(("prompt", "message"), PROMPTS, ids=[m[-60:] for _, m in PROMPTS])
+def test_what_is_no_prompt_is_a_400(served, prompt, message):
+    for path in ("/v1/completions", "/completion"):
+        status, answer = served.post(path, {"prompt": prompt})
+        assert status == 400
+        assert answer["error"]["message"].startswith(message)
+        assert answer["error"]["type"] == "invalid_request_error"
+
+
+def test_answers_to_several_prompts_count_together(served):
+    status, answer = served.post("/v1/completions", {"prompt": ["a"] * 3, "n": 2})
+    assert status == 400
+    assert "6 answers, and the server takes at most 4" in answer["error"]["message"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
