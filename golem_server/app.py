@@ -18,6 +18,8 @@ from golem_server import (
     llama,
     metrics,
     models,
+    ollama,
+    ollama_models,
     openai,
     records,
     responses,
@@ -71,6 +73,10 @@ def create_app(service: Service) -> "Application":
         app.add_route(anthropic.PATH, anthropic.Messages(service, limit))
         app.add_route(anthropic.PATH + "/count_tokens", anthropic.CountTokens(service, limit))
         llama.add_routes(app, service)
+        app.add_route("/api/chat", ollama.Chat(service, limit))
+        app.add_route("/api/generate", ollama.Generate(service, limit))
+        ollama_models.add_routes(app, service)
+    app.add_route("/", ollama_models.Running())
     app.add_route("/metrics", metrics.Metrics(service))
     app.add_route("/golem", records.About(service))
     app.add_route("/golem/records", records.LastAnswers(service))
@@ -133,7 +139,10 @@ class Errors:
     def handle_falcon(
         self, req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError, params: dict
     ) -> None:
-        self._refuse(req, resp, of_falcon(error))
+        refusal = of_falcon(error)
+        if error.status_code == 405 and req.path.startswith("/api/"):
+            refusal = Refusal("405 method not allowed", "not_found_error", status=405)
+        self._refuse(req, resp, refusal)
 
     def handle_gone(
         self, req: falcon.Request, resp: falcon.Response, error: ClientGone, params: dict

@@ -1,6 +1,8 @@
 """What a model is called and what it can do: for listings, whether or not it is in memory."""
 
 import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,93 +10,136 @@ from typing import Any
 
 import numpy as np
 
-HEAD_BYTES = 1 << 20  # of a file, that a digest without a pin is made of
-LONGEST_ARRAY = 8  # of a header's arrays, that a card keeps
+from golem_core.formats.gguf import GGUF
+from golem_core.model.about import about
+from golem_core.plugins import Plugins
+from golem_server.residency import Entry
 
-# llama.cpp's numbers for tokenizer.ggml.model
-VOCABULARIES = {"none": 0, "llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}
+HEAD_BYTES = 1 << 20  # of a file, that a digest without a pin is made of
+LONGEST_ARRAY = 8  # of a header's arrays, that a card holds
+_KEPT = 64  # cards of files
 
 
 @dataclass(frozen=True)
 class Card:
-    """A model that is served.
+    """A model that can be asked for.
 
     digest: 64 hexadecimal digits. Of a file that nobody pinned they are not its checksum, which
-    would take reading it all, but that of its first MiB and its size. modified: of the file,
-    seconds since 1970. context: positions of a slot. info: the file's header; long arrays are
-    None. can: "completion", "tools", "thinking", "insert".
+    would take reading it all, but that of its first MiB and its size. modified: of the file, ns
+    since 1970. context: positions it was trained on. can: "completion", "tools", "thinking",
+    "insert". reason: why golem cannot play it, "" when it can.
     """
 
     name: str
     path: Path
     digest: str
-    size: int  # bytes of the weights
-    modified: float
+    pinned: bool
+    size: int
+    modified: int
     architecture: str
-    blocks: int
     quantization: str
-    parameters: int
+    parameters: str
     context: int
-    trained: int
-    width: int
-    vocabulary: int
-    vocabulary_kind: int
     template: str
     can: tuple[str, ...]
+    reason: str = ""
     info: Mapping[str, Any] = field(default_factory=dict)
-    pinned: bool = False
 
     @property
-    def parameter_size(self) -> str:
-        """Weights as people say them: 134.5M, 7.6B."""
-        named = self.info.get("general.size_label")
-        if isinstance(named, str) and named:
-            return named
-        billions = self.parameters / 1e9
-        return f"{billions:.1f}B" if billions >= 1 else f"{1000 * billions:.2f}M"
+    def details(self) -> dict[str, Any]:
+        """``details`` of Ollama's listings."""
+        return {
+            "parent_model": "",
+            "format": "gguf",
+            "family": self.architecture,
+            "families": [self.architecture] if self.architecture else [],
+            "parameter_size": self.parameters,
+            "quantization_level": self.quantization,
+        }
 
 
-def card_of(model: Any, name: str, context: int) -> Card:
-    """The card of an opened model. context: positions of a slot."""
-    metadata = model.file.metadata
-    path = Path(model.path)
-    kind = str(metadata.get("tokenizer.ggml.model", "none"))
-    return Card(
-        name=name,
-        path=path,
-        digest=_digest(path),
-        size=model.size_bytes,
-        modified=_modified(path),
-        architecture=model.architecture,
-        blocks=model.blocks,
-        quantization=model.file_type,
-        parameters=model.n_params,
-        context=context,
-        trained=model.context_length,
-        width=model.embedding_length,
-        vocabulary=model.n_vocab,
-        vocabulary_kind=VOCABULARIES.get(kind, 0),
-        template=model.template.source,
-        can=_abilities(model),
-        info={key: _short(value) for key, value in metadata.items()},
-    )
+class Cards:
+    """The cards of files, read from their headers; the latest are kept. Any thread may ask."""
+
+    def __init__(self, plugins: Plugins):
+        self._plugins = plugins
+        self._kept: OrderedDict[tuple[Any, ...], Card] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, entry: Entry) -> Card:
+        """The card of a model; one whose file is not there says so."""
+        pin = entry.manifest.pins.get(entry.name) if entry.manifest else None
+        try:
+            status = entry.path.stat()
+            key = (entry.name, entry.path, status.st_ino, status.st_size, status.st_mtime_ns, pin)
+        except OSError:
+            key = (entry.name, entry.path, pin)
+        with self._lock:
+            if (card := self._kept.get(key)) is not None:
+                self._kept.move_to_end(key)
+                return card
+        card = self._read(entry, pin)
+        with self._lock:
+            self._kept[key] = card
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return card
+
+    def _read(self, entry: Entry, pin: Any) -> Card:
+        told = about(entry.path, self._plugins)
+        info: dict[str, Any] = {}
+        fills = False
+        try:
+            with GGUF.open(entry.path) as file:
+                info = {key: _short(value) for key, value in file.metadata.items()}
+                fills = _fills_gaps(file.metadata)
+        except (ValueError, OSError):
+            pass  # told.reason says why
+        return Card(
+            name=entry.name,
+            path=entry.path,
+            digest=pin.sha256 if pin else _head_digest(entry.path),
+            pinned=pin is not None,
+            size=told.size or (pin.size if pin else 0),
+            modified=_modified(entry.path),
+            architecture=told.architecture,
+            quantization=told.quantisation,
+            parameters=told.parameters,
+            context=told.context,
+            template=told.template,
+            can=_abilities(self._plugins, told.architecture, told.template, fills),
+            reason=told.reason,
+            info=info,
+        )
 
 
-def _abilities(model: Any) -> tuple[str, ...]:
+def _abilities(plugins: Plugins, architecture: str, template: str, fills: bool) -> tuple[str, ...]:
+    try:
+        model: Any = plugins.architecture(architecture)
+    except ValueError:
+        return ("completion",)
     found = ["completion"]
-    if model.call is not None and _uses(model.template, "tools"):
+    if model.call is not None and "tools" in template:
         found.append("tools")
-    if model.reasoning is not None and any(
-        _uses(model.template, text) for text in ("enable_thinking", *model.reasoning)
-    ):
+    if thinks(model.reasoning, template):
         found.append("thinking")
-    if fim_tokens(model.tokenizer):
+    if fills:
         found.append("insert")
     return tuple(found)
 
 
-def _uses(template: Any, word: str) -> bool:
-    return word in template.source
+def thinks(marks: tuple[str, str] | None, template: str) -> bool:
+    """Whether a model of these marks, or None, writes thoughts by this template."""
+    return marks is not None and any(
+        word in template for word in ("enable_thinking", "reasoning_effort", *marks)
+    )
+
+
+def _fills_gaps(metadata: Mapping[str, Any]) -> bool:
+    named = ("prefix", "suffix", "middle"), ("fim_pre", "fim_suf", "fim_mid")
+    return any(
+        all(f"tokenizer.ggml.{part}_token_id" in metadata for part in parts) for parts in named
+    )
 
 
 def fim_tokens(tokenizer: Any) -> tuple[int, int, int] | None:
@@ -114,7 +159,7 @@ def _short(value: Any) -> Any:
     return [_short(item) for item in value]
 
 
-def _digest(path: Path) -> str:
+def _head_digest(path: Path) -> str:
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
@@ -124,8 +169,8 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(head + size.to_bytes(8, "little")).hexdigest()
 
 
-def _modified(path: Path) -> float:
+def _modified(path: Path) -> int:
     try:
-        return path.stat().st_mtime
+        return path.stat().st_mtime_ns
     except OSError:
-        return 0.0
+        return 0

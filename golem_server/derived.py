@@ -7,13 +7,12 @@ written whole or not at all; one that was edited by hand is refused, since nobod
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from golem_core.pins import replace_file
 from golem_server.errors import Refusal
 
 SUFFIX = ".model.json"
@@ -88,15 +87,7 @@ class FolderStore:
         """Raises Refusal when the folder cannot be written."""
         text = json.dumps(asdict(derived) | {"digest": f"sha256:{derived.digest}"}, indent=1)
         try:
-            with tempfile.NamedTemporaryFile("w", dir=self.folder, delete=False) as file:
-                try:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                    os.replace(file.name, self._path(derived.key))
-                except BaseException:
-                    os.unlink(file.name)
-                    raise
+            replace_file(self._path(derived.key), text.encode())
         except OSError as error:
             raise Refusal(
                 f"the model cannot be kept in {self.folder}: {error.strerror}", "server_error"

@@ -14,7 +14,7 @@ _NAME = re.compile(
 def canonical(name: str) -> str | None:
     """The one spelling of a name: lower case, with its tag, without the parts that are Ollama's
     defaults; None when it is no name."""
-    match = _NAME.fullmatch(name.strip())
+    match = _NAME.fullmatch(name)
     if match is None:
         return None
     host, namespace, model, tag = match.group("host", "namespace", "model", "tag")

@@ -25,7 +25,9 @@ from golem_core.schedule import Engine, Records
 from golem_core.schedule.durations import go_duration
 from golem_core.settings import Settings
 from golem_server.access_log import NOTE
+from golem_server.card import Cards
 from golem_server.config import ServerSettings
+from golem_server.derived import FolderStore, Store
 from golem_server.disconnect import client_gone
 from golem_server.errors import Refusal
 from golem_server.llama_slot_files import SlotFiles
@@ -89,6 +91,9 @@ class Service:
         self.embedding: Embedding | None = None  # the model of -embed
         self.lines: list[str] = []  # of the start-up log
         self.records = Records()  # of the answers of every engine there was
+        self.cards = Cards(plugins)
+        kept = self.server.models
+        self.derived: Store | None = FolderStore(kept) if kept else None
         folder = self.server.slot_save_path
         self.slot_files = None if folder is None else SlotFiles(folder)
         self.residency = Residency(self._engine_of, most=self.server.models_max)

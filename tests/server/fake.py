@@ -94,6 +94,7 @@ class FakeTemplate:
     With ``inside`` the answer begins in a thought.
     """
 
+    bos_token = eos_token = ""
     source = "{{ messages }} {{ tools }} {{ enable_thinking }}"
 
     def render(self, messages, *, tools=None, add_generation_prompt=True, **arguments):

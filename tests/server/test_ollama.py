@@ -1,0 +1,485 @@
+"""Ollama's dialect, piece by piece."""
+
+import json
+import math
+
+import pytest
+from falcon.testing import TestClient
+
+from golem_core.pins import Manifest
+from golem_core.plugins import load_plugins
+from golem_server import config
+from golem_server.app import create_app
+from golem_server.derived import Derived, FolderStore
+from golem_server.errors import Refusal
+from golem_server.keep_alive import read_keep_alive
+from golem_server.modelfile import read_modelfile
+from golem_server.ollama_answer import rfc3339
+from golem_server.ollama_fit import fit_messages
+from golem_server.ollama_names import canonical, tagged
+from golem_server.ollama_options import read_options
+from golem_server.ollama_request import with_pictures
+from golem_server.service import Service
+from tests.plugins import tiny
+from tests.server.fake import open_fake
+
+
+def said(role, content):
+    return {"role": role, "content": content}
+
+
+# ---- num_ctx ----
+
+TALK = [
+    said("system", "SS"),
+    said("user", "u1u1"),
+    said("assistant", "a1a1"),
+    said("user", "u2u2"),
+    said("assistant", "a2"),
+    said("user", "q"),
+]
+LONG_SYSTEM = [said("system", "S" * 10), said("user", "q")]
+
+
+def length(messages):
+    return sum(len(message["content"]) for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("talk", "limit", "kept"),
+    [
+        (TALK, 100, ["SS", "u1u1", "a1a1", "u2u2", "a2", "q"]),
+        (TALK, 17, ["SS", "u1u1", "a1a1", "u2u2", "a2", "q"]),
+        (TALK, 9, ["SS", "u2u2", "a2", "q"]),
+        (TALK, 5, ["SS", "a2", "q"]),
+        (TALK, 3, ["SS", "q"]),
+        (TALK, 1, ["SS", "q"]),
+        (LONG_SYSTEM, 5, ["q"]),
+        ([said("user", "too long")], 1, ["too long"]),
+    ],
+)
+def test_the_oldest_messages_go(talk, limit, kept):
+    assert [m["content"] for m in fit_messages(talk, limit, length)] == kept
+
+
+def walked(messages, limit):
+    """The rule as Ollama 0.13.3 has it: from the last message back, until one does not fit."""
+    kept, system = len(messages) - 1, []
+    for first in range(len(messages) - 2, -1, -1):
+        system = [m for m in messages[:first] if m["role"] == "system"]
+        if length(system + messages[first:]) > limit:
+            break
+        kept = first
+    return system + messages[kept:]
+
+
+@pytest.mark.parametrize("limit", range(0, 60, 3))
+def test_the_rule_is_ollamas(limit):
+    roles = ["user", "assistant", "system", "user", "assistant"] * 3
+    talk = [said(role, "x" * (1 + place % 5)) for place, role in enumerate(roles)]
+    assert fit_messages(talk, limit, length) == walked(talk, limit)
+
+
+def test_few_conversations_are_counted():
+    counted = []
+    talk = [said("user", "x") for _ in range(1000)]
+
+    def cost(messages):
+        counted.append(len(messages))
+        return len(messages)
+
+    assert len(fit_messages(talk, 300, cost)) == 300
+    assert len(counted) < 15
+
+
+def test_a_conversation_does_not_begin_where_it_cannot():
+    talk = [said("user", "a"), said("assistant", "call"), said("tool", "r"), said("tool", "s")]
+    talk += [said("user", "q")]
+
+    def cost(messages):
+        return None if messages[0]["role"] == "tool" else length(messages)
+
+    assert fit_messages(talk, 3, cost) == talk[-1:]
+    assert fit_messages(talk, 7, cost) == talk[1:]
+
+
+@pytest.fixture
+def ask(served):
+    def asked(path, status=200, **fields):
+        got, body = served.post(path, {"model": "m", "stream": False, **fields})
+        assert got == status, body
+        return body
+
+    return asked
+
+
+def test_complaint_4_what_num_ctx_dropped_is_seen_or_refused(ask):
+    """Prompts were cut without a word, and /v1 had no say."""
+    talk = [said("system", "s"), said("user", "x" * 60), said("assistant", "y"), said("user", "q")]
+    whole = "<system>s\n<user>" + "x" * 60 + "\n<assistant>y\n<user>q\n<assistant>"
+    assert ask("/api/chat", messages=talk)["prompt_eval_count"] == len(whole)
+    cut = ask("/api/chat", messages=talk, options={"num_ctx": 50})
+    assert cut["prompt_eval_count"] == len("<system>s\n<assistant>y\n<user>q\n<assistant>")
+    error = ask("/api/chat", 400, messages=talk, options={"num_ctx": 50}, truncate=False)["error"]
+    assert error.startswith(
+        f"the prompt is {len(whole)} tokens, more than num_ctx 50: Ollama would"
+    )
+    left = len("<system>s\n<user>q\n<assistant>")
+    error = ask("/api/chat", 400, messages=talk, options={"num_ctx": 8})["error"]
+    assert error.startswith(f"the prompt is {left} tokens, more than num_ctx 8 with the 2 oldest")
+    error = ask("/api/chat", 400, messages=talk, options={"num_ctx": 8}, shift=False)["error"]
+    assert error.startswith("the prompt is longer than the context length currently available")
+    error = ask("/api/generate", 400, prompt="x" * 300)["error"]
+    assert "more than num_ctx 256" in error
+    error = ask("/api/chat", 400, messages=talk, options={"num_ctx": 1000})["error"]
+    assert error.startswith('option "num_ctx" is 1000, and a conversation has 256 positions here')
+
+
+def test_prompt_and_answer_fit_num_ctx_together(ask):
+    prompt = len("<user>forever\n<assistant>")
+    body = ask("/api/chat", messages=[said("user", "forever")], options={"num_ctx": prompt + 7})
+    assert (body["eval_count"], body["done_reason"]) == (7, "length")
+    body = ask("/api/generate", prompt="forever", options={"num_ctx": 99, "num_predict": 5})
+    assert body["eval_count"] == 5
+    full = ask("/api/generate", prompt="forever", options={"num_ctx": prompt, "num_predict": -1})
+    assert full["eval_count"] == 1
+
+
+# ---- options ----
+
+
+def test_every_option_has_its_place():
+    sent = {
+        "num_keep": 4,
+        "num_thread": 8,
+        "penalize_newline": True,
+        "temperature": 1,
+        "top_k": 3.0,
+        "mirostat": 2,
+        "typical_p": 0.5,
+        "repeat_last_n": -1,
+        "samplers": ["top_k"],
+        "tfs_z": 1,
+        "stop": ["a", ""],
+        "num_predict": -2,
+        "num_ctx": 2,
+        "seed": None,
+    }
+    options = read_options(sent, 512)
+    assert options.sampling == {
+        "temperature": 1,
+        "top_k": 3.0,
+        "mirostat": 2,
+        "typical_p": 0.5,
+        "repeat_last_n": 512,
+        "samplers": ["top_k"],
+    }
+    assert (options.stop, options.length, options.context) == (["a"], -1, 4)
+    assert read_options(None, 512) == ({}, [], None, None)
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        ({"num_predict": "5"}, 'option "num_predict" must be of type integer'),
+        ({"temperature": "0"}, 'option "temperature" must be of type float32'),
+        ({"temperature": True}, 'option "temperature" must be of type float32'),
+        ({"ignore_eos": 1}, 'option "ignore_eos" must be of type boolean'),
+        ({"stop": "x"}, 'option "stop" must be of type array'),
+        ({"stop": [1]}, 'option "stop" must be of type array'),
+        ({"num_ctx": 1e99}, 'option "num_ctx" must be of type integer'),
+        ({"tfs_z": 0.5}, 'option "tfs_z" is not implemented'),
+        ({"num_predict": -3}, 'option "num_predict" is -3'),
+        ({"tempereature": 1}, 'option "tempereature" is none that this server knows; there are'),
+    ],
+)
+def test_options_that_are_wrong(sent, message):
+    with pytest.raises(Refusal, match=message):
+        read_options(sent, 512)
+
+
+# ---- requests ----
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "status", "error"),
+    [
+        ("/api/chat", {}, 400, "model is required"),
+        ("/api/generate", {"model": ""}, 400, "model is required"),
+        ("/api/show", {}, 400, "model is required"),
+        ("/api/chat", {"model": 5}, 400, "Field 'model': type must be string, but is number"),
+        ("/api/chat", {"model": "m", "messages": "x"}, 400, "Field 'messages': type must be"),
+        ("/api/chat", {"model": "m", "messages": ["x"]}, 400, "message 0 is string, and an"),
+        ("/api/chat", {"model": "m", "messages": [{}]}, 400, "message 0: 'role' must be"),
+        ("/api/chat", {"model": "m", "messages": [said("user", 5)]}, 400, "message 0: 'content'"),
+        ("/api/chat", {"model": "m", "messages": [said("wizard", "x")]}, 400, 'role "wizard"'),
+        (
+            "/api/chat",
+            {"model": "m", "messages": [said("user", "x")], "format": "xml"},
+            400,
+            'invalid format: "xml"; expected "json" or a valid JSON Schema object',
+        ),
+        (
+            "/api/chat",
+            {"model": "m", "messages": [said("user", "x")], "think": "hard"},
+            400,
+            'invalid think value: "hard" (must be "high", "medium", "low", "max", true, or false)',
+        ),
+        (
+            "/api/chat",
+            {"model": "m", "messages": [said("user", "x")], "logprobs": True, "top_logprobs": 21},
+            400,
+            "top_logprobs must be between 0 and 20",
+        ),
+        (
+            "/api/chat",
+            {"model": "m", "messages": [said("user", "x")], "keep_alive": "soon"},
+            400,
+            "keep_alive 'soon' is no duration",
+        ),
+        ("/api/generate", {"model": "m", "prompt": "x", "images": [5]}, 400, "must be base64"),
+        ("/api/generate", {"model": "m", "prompt": "x", "images": ["?"]}, 400, "is not base64"),
+        (
+            "/api/generate",
+            {"model": "m", "prompt": "x", "raw": True, "images": ["eA=="]},
+            400,
+            "raw",
+        ),
+    ],
+)
+def test_wrong_requests(served, path, sent, status, error):
+    got, body = served.post(path, sent)
+    assert (got, list(body)) == (status, ["error"])
+    assert error in body["error"]
+
+
+def test_bodies_that_are_none(served):
+    assert served.post("/api/chat", b"") == (400, {"error": "missing request body"})
+    status, body = served.post("/api/chat", b"{bad")
+    assert status == 400 and list(body) == ["error"]
+
+
+def test_wrong_methods_and_paths(served):
+    status, _, body = served.request("GET", "/api/chat")
+    assert (status, json.loads(body)) == (405, {"error": "405 method not allowed"})
+    status, _, body = served.request("GET", "/api/none")
+    assert (status, list(json.loads(body))) == (404, ["error"])
+
+
+def test_it_says_that_it_runs(served):
+    for method, body in (("GET", b"Ollama is running"), ("HEAD", b"")):
+        status, headers, got = served.request(method, "/")
+        assert (status, got) == (200, body)
+        assert headers["Content-Type"].startswith("text/plain")
+    version = served.get("/api/version")[1]["version"]
+    assert tuple(map(int, version.split("."))) >= (0, 13)
+
+
+def test_a_full_queue_is_a_503_in_ollamas_shape(served):
+    asked = {"model": "m", "messages": [said("user", "forever")]}
+    waiting = served.fill_slots({"messages": asked["messages"], "stream": True})
+    waiting += [served.open("/api/chat", asked) for _ in range(2)]
+    served.until_state(lambda s: s["busy"] == 4)
+    status, headers, body = served.request("POST", "/api/chat", json.dumps(asked).encode())
+    assert (status, headers["Retry-After"]) == (503, "1")
+    assert list(json.loads(body)) == ["error"]
+    for connection in waiting:
+        connection.close()
+
+
+def test_pictures_are_parts_of_a_message():
+    image = "iVBORw0KGgoAAAAN"
+    assert with_pictures("look", [image], "message 0") == [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}},
+        {"type": "text", "text": "look"},
+    ]
+    assert with_pictures("look", [], "message 0") == "look"
+
+
+def test_moments():
+    assert rfc3339(1_700_000_000_123_456_789) == "2023-11-14T22:13:20.123456789Z"
+    assert rfc3339(0) == "1970-01-01T00:00:00.000000000Z"
+
+
+def test_a_bare_number_is_seconds_and_a_negative_one_for_ever():
+    assert (read_keep_alive("90"), read_keep_alive("-1")) == (90, math.inf)
+
+
+# ---- names ----
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("llama3", "llama3:latest"),
+        ("Llama3:8B", "llama3:8b"),
+        ("library/llama3", "llama3:latest"),
+        ("registry.ollama.ai/library/llama3:latest", "llama3:latest"),
+        ("me/mine", "me/mine:latest"),
+        ("host.org:5000/me/mine:v1", "host.org:5000/me/mine:v1"),
+        ("smollm2-135m-q4_1", "smollm2-135m-q4_1:latest"),
+    ],
+)
+def test_one_spelling_of_a_name(name, known):
+    assert canonical(name) == known
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "a:b:c", "../x", "a/../b", "-a", "a\n", "ä"])
+def test_names_that_are_none(name):
+    assert canonical(name) is None
+
+
+def test_names_are_shown_with_their_tag():
+    assert (tagged("a"), tagged("a:b"), tagged("h:1/n/a")) == ("a:latest", "a:b", "h:1/n/a:latest")
+
+
+# ---- made models ----
+
+MADE = Derived("m:latest", "me/m:latest", "base", "0" * 64, system="be", parameters={"top_k": 3})
+
+
+def test_a_made_model_is_kept_and_found(tmp_path):
+    store = FolderStore(tmp_path)
+    store.put(MADE)
+    assert FolderStore(tmp_path).get("me/m:latest") == MADE
+    assert store.all() == [MADE]
+    assert store.get("other:latest") is None
+    assert store.remove("me/m:latest") and not store.remove("me/m:latest")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda text: text.replace('"be"', '"evil"'),
+        lambda text: text[:-5],
+        lambda text: "[]",
+        lambda text: text.replace("me/m:latest", "other:latest"),
+    ],
+)
+def test_one_that_was_edited_by_hand_is_refused(tmp_path, edit):
+    store = FolderStore(tmp_path)
+    store.put(MADE)
+    (path,) = tmp_path.iterdir()
+    path.write_text(edit(path.read_text()))
+    with pytest.raises(Refusal, match="was edited by hand, and is refused: create it again"):
+        store.get("me/m:latest")
+    assert store.all() == []
+    store.put(MADE)
+    assert store.get("me/m:latest") == MADE
+
+
+def test_a_folder_that_cannot_be_written_says_so(tmp_path):
+    with pytest.raises(Refusal, match=r"cannot be kept in .*: No such file"):
+        FolderStore(tmp_path / "none").put(MADE)
+
+
+def test_a_modelfile():
+    text = '''# a comment
+FROM base
+SYSTEM """You are
+two lines"""
+TEMPLATE "{{ x }}"
+PARAMETER temperature 0.5
+parameter stop "a b"
+PARAMETER stop c
+PARAMETER mirostat_tau many
+MESSAGE user hello there
+'''
+    assert read_modelfile(text) == {
+        "from": "base",
+        "system": "You are\ntwo lines",
+        "template": "{{ x }}",
+        "parameters": {"temperature": 0.5, "stop": ["a b", "c"], "mirostat_tau": "many"},
+        "messages": [said("user", "hello there")],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ADAPTER ./x", "ADAPTER is not implemented"),
+        ("FROM", "this line is no command"),
+        ('SYSTEM """open', "SYSTEM has no closing"),
+    ],
+)
+def test_a_modelfile_that_is_wrong(text, message):
+    with pytest.raises(Refusal, match=message):
+        read_modelfile(text)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A client of a server that knows one pinned model, a real file, and none at start."""
+    path = tiny.write(tmp_path / "tiny-f32.gguf", "qwen3-tied")
+    Manifest.read(tmp_path).pin([path])
+    plugins = load_plugins()
+    settings = config.load(["-models", str(tmp_path), "-context", "256"], plugins, {}).settings
+    service = Service(settings, plugins)
+    application = create_app(service)
+    application.write = lambda line: None
+    service.load()
+    yield TestClient(application), tmp_path
+    service.close()
+
+
+def test_a_pinned_model_is_listed_with_its_pin_and_made_anew(folder):
+    client, path = folder
+    (model,) = client.simulate_get("/api/tags").json["models"]
+    assert model["name"] == "tiny-f32:latest"
+    assert model["golem"]["pinned"] is True and model["golem"]["playable"] is True
+    assert model["details"]["family"] == "qwen3"
+    shown = client.simulate_post("/api/show", json={"model": "tiny"}).json
+    assert shown["model_info"]["qwen3.block_count"] == 3
+    assert shown["model_info"]["tokenizer.ggml.tokens"] is None
+    assert "tokenizer.chat_template" not in shown["model_info"]
+
+    modelfile = "FROM tiny\nSYSTEM hm\nPARAMETER num_predict 3"
+    made = client.simulate_post("/api/create", json={"model": "mine", "modelfile": modelfile})
+    assert made.text.splitlines()[-1] == '{"status":"success"}'
+    answer = client.simulate_post(
+        "/api/generate", json={"model": "mine", "prompt": "hi", "stream": False}
+    ).json
+    assert answer["eval_count"] <= 3 and answer["load_duration"] > 0
+    assert client.simulate_get("/golem").json["model"]["pin"] == model["digest"]
+    told = client.simulate_get("/api/tags").json["models"]
+    assert [(m["name"], m["details"]["parent_model"]) for m in told] == [
+        ("tiny-f32:latest", ""),
+        ("mine:latest", "tiny-f32:latest"),
+    ]
+    # The same name, another file.
+    Manifest.read(path).pin([tiny.write(path / "other.gguf", "llama")], "tiny-f32")
+    refused = client.simulate_post("/api/generate", json={"model": "mine", "prompt": "hi"})
+    assert refused.status_code == 400
+    assert "was made of another file" in refused.json["error"]
+
+
+def test_a_model_that_cannot_be_played_says_why(folder):
+    client, path = folder
+    broken = path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + bytes(20))
+    Manifest.read(path).pin([broken], "broken")
+    told = {m["name"]: m["golem"] for m in client.simulate_get("/api/tags").json["models"]}
+    assert told["broken:latest"]["playable"] is False
+    assert "broken.gguf" in told["broken:latest"]["reason"]
+
+
+def test_think_is_refused_by_a_model_that_does_not(tmp_path):
+    plugins = load_plugins()
+    flags = ["-model", "m.gguf"]
+    service = Service(config.load(flags, plugins, {}).settings, plugins, open_fake)
+    application = create_app(service)
+    application.write = lambda line: None
+    service.load()
+    try:
+        service.engine.model.reasoning = None
+        client = TestClient(application)
+        asked = {"model": "mute", "messages": [said("user", "x")], "stream": False}
+        refused = client.simulate_post("/api/chat", json=asked | {"think": True})
+        assert (refused.status_code, refused.json) == (
+            400,
+            {"error": '"mute" does not support thinking'},
+        )
+        assert client.simulate_post("/api/chat", json=asked | {"think": False}).status_code == 200
+    finally:
+        service.close()
