@@ -70,6 +70,7 @@ def create_app(service: Service) -> "Application":
             app.add_route(path, openai.ChatCompletions(service, limit))
         app.add_route("/v1/completions", openai.Completions(service, limit))
         app.add_route("/v1/responses", responses.Responses(service, limit))
+        app.add_route("/v1/responses/input_tokens", responses.InputTokens(service, limit))
         app.add_route(anthropic.PATH, anthropic.Messages(service, limit))
         app.add_route(anthropic.PATH + "/count_tokens", anthropic.CountTokens(service, limit))
         llama.add_routes(app, service)

@@ -48,7 +48,7 @@ class Props:
             "model_alias": service.name,
             "model_ftype": model.file_type,
             "model_path": str(model.path),
-            "modalities": {"vision": False, "video": False, "audio": False},
+            "modalities": _modalities(model),
             "media_marker": MEDIA_MARKER,
             "endpoint_slots": True,
             "endpoint_props": False,
@@ -63,6 +63,12 @@ class Props:
             "is_sleeping": False,
             "cors_proxy_enabled": False,
         }
+
+
+def _modalities(model: Any) -> dict[str, bool]:
+    projector = getattr(model, "projector", None)
+    kinds = projector.kinds if projector is not None else ()
+    return {"vision": "image" in kinds, "video": False, "audio": "audio" in kinds}
 
 
 def _text(tokenizer: Any, token: int | None) -> str:

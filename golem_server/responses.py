@@ -476,3 +476,19 @@ class Responses:
         output.end(result)
         resp.content_type = JSON
         resp.data = encode(header.ended(output, result))
+
+
+class InputTokens:
+    """``POST /v1/responses/input_tokens``: how long the prompt of a request is."""
+
+    def __init__(self, service: Service, max_body: int):
+        self.service = service
+        self.max_body = max_body
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        request = read_request(ChatRequest, chat_body(read_object(req, self.max_body)))
+        engine = self.service.acquire(req, request.model, request.stays)
+        turn = chat.prepare(engine.model, request, self.service.server.reasoning)
+        resp.content_type = JSON
+        told = {"input_tokens": len(turn.tokens), "object": "response.input_tokens"}
+        resp.data = encode(told)

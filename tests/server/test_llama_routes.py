@@ -6,7 +6,7 @@ from golem_server.card import fim_tokens
 from golem_server.infill import fill
 from golem_server.llama_slot_files import SlotFiles, valid_name
 from tests.server.conftest import chat_body, receive
-from tests.server.recorded import RECORDED, Recorded
+from tests.server.recorded import HELLO, RECORDED, Recorded
 from tests.server.test_chat import shape
 from tests.server.test_guards import client  # noqa: F401
 
@@ -31,6 +31,15 @@ def test_recorded_answers(tiny, path, sent, status, recorded):
     else:
         assert body["error"]["message"] == message
         assert body["error"]["code"] == status
+
+
+def test_every_dialect_counts_the_same_prompt(tiny):
+    assert tiny.ask("/v1/responses/input_tokens", {"input": "hello"}) == {
+        "input_tokens": 15,
+        "object": "response.input_tokens",
+    }
+    counted = tiny.ask("/v1/messages/count_tokens", {"messages": HELLO, "max_tokens": 2})
+    assert counted == {"input_tokens": 15}
 
 
 # ---- slots ----
