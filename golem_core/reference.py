@@ -149,6 +149,19 @@ def _linear_by_expert(ex, node, binding, x, experts):
     return _finish(w, y)
 
 
+def _hadamard(ex, node, binding, x, signs):
+    block, step, inverse = (node.attrs[k] for k in ("block", "step", "inverse"))
+    y = x if signs is None or inverse else x * signs
+    y = y.reshape(-1, block).astype(np.float64)
+    one = np.array([[1, 1], [1, -1]]) if step == 2 else 1 - 2 * np.eye(4)[::-1]
+    size = 1
+    while size < block:
+        y = np.einsum("ij,bajc->baic", one, y.reshape(len(y), -1, step, size)).reshape(y.shape)
+        size *= step
+    y = (y / np.sqrt(block)).astype(F32).reshape(x.shape)
+    return y * signs if signs is not None and inverse else y
+
+
 def _route(ex, node, binding, logits, expert_scale):
     p = _softmax(ex, node, binding, logits)
     experts = np.argsort(-p, axis=-1, kind="stable")[:, : node.attrs["k"]]
@@ -352,6 +365,7 @@ _OPS = {
     "linear": _linear,
     "linear_by_expert": _linear_by_expert,
     "route": _route,
+    "hadamard": _hadamard,
     "combine": _combine,
     "rms_norm": _rms_norm,
     "layer_norm": _layer_norm,

@@ -1,5 +1,5 @@
 # distutils: sources = golem_core/cpu/pool.c golem_core/cpu/run.c golem_core/cpu/load.c golem_core/cpu/kernels/isa_portable.c golem_core/cpu/kernels/isa_avx2.c golem_core/cpu/kernels/isa_avx512.c golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c
-# distutils: depends = golem_core/cpu/_record.pxd golem_core/cpu/pool.h golem_core/cpu/record.h golem_core/cpu/load.h golem_core/cpu/kernels/attend.h golem_core/cpu/kernels/attend_drawn.h golem_core/cpu/kernels/attend_run.h golem_core/cpu/kernels/attend_tile.h golem_core/cpu/kernels/choose.h golem_core/cpu/kernels/conv1d.h golem_core/cpu/kernels/conv2d.h golem_core/cpu/kernels/delta.h golem_core/cpu/kernels/gemm.h golem_core/cpu/kernels/tile.h golem_core/cpu/kernels/elementwise.h golem_core/cpu/kernels/experts.h golem_core/cpu/kernels/functions.h golem_core/cpu/kernels/isa_body.h golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/norms.h golem_core/cpu/kernels/products.h golem_core/cpu/kernels/repack.h golem_core/cpu/kernels/rope.h golem_core/cpu/kernels/simd.h golem_core/cpu/kernels/tables.h golem_core/cpu/kernels/units.h
+# distutils: depends = golem_core/cpu/_record.pxd golem_core/cpu/pool.h golem_core/cpu/record.h golem_core/cpu/load.h golem_core/cpu/kernels/attend.h golem_core/cpu/kernels/attend_drawn.h golem_core/cpu/kernels/attend_run.h golem_core/cpu/kernels/attend_tile.h golem_core/cpu/kernels/choose.h golem_core/cpu/kernels/conv1d.h golem_core/cpu/kernels/conv2d.h golem_core/cpu/kernels/delta.h golem_core/cpu/kernels/gemm.h golem_core/cpu/kernels/tile.h golem_core/cpu/kernels/elementwise.h golem_core/cpu/kernels/experts.h golem_core/cpu/kernels/functions.h golem_core/cpu/kernels/hadamard.h golem_core/cpu/kernels/isa_body.h golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/norms.h golem_core/cpu/kernels/products.h golem_core/cpu/kernels/repack.h golem_core/cpu/kernels/rope.h golem_core/cpu/kernels/simd.h golem_core/cpu/kernels/tables.h golem_core/cpu/kernels/units.h
 # distutils: include_dirs = golem_core/cpu
 # distutils: libraries = m
 """The door to C: fills the structs of record.h from Python and runs a pass in one call.
@@ -19,7 +19,7 @@ from golem_core.cpu._record cimport (
     GOLEM_RMS_NORM, GOLEM_LAYER_NORM, GOLEM_ROPE_TABLE, GOLEM_ROPE, GOLEM_STORE, GOLEM_QUANTISE,
     GOLEM_UNARY, GOLEM_GATE, GOLEM_ADD, GOLEM_MUL, GOLEM_FMA, GOLEM_CLAMP, GOLEM_SOFTCAP,
     GOLEM_SOFTMAX, GOLEM_TOP_K, GOLEM_REDUCE, GOLEM_POOL, GOLEM_LINEAR, GOLEM_EXPERTS,
-    GOLEM_ATTEND, GOLEM_CONV1D, GOLEM_WINDOW, GOLEM_DELTA_RULE, GOLEM_PACK, GOLEM_GEMM, GOLEM_CONV2D,
+    GOLEM_ATTEND, GOLEM_CONV1D, GOLEM_WINDOW, GOLEM_DELTA_RULE, GOLEM_HADAMARD, GOLEM_PACK, GOLEM_GEMM, GOLEM_CONV2D,
     GOLEM_SILU, GOLEM_SIGMOID, GOLEM_TANH, GOLEM_RELU, GOLEM_ELU, GOLEM_EXP,
     GOLEM_SOFTPLUS, GOLEM_GELU_TANH, GOLEM_GELU_ERF, GOLEM_GELU_QUICK, atomic_int,
     golem_cpu_supports, golem_extent, golem_isa, golem_isa_of, golem_load, golem_load_all,
@@ -41,6 +41,7 @@ KINDS = {
     "softmax": GOLEM_SOFTMAX, "top_k": GOLEM_TOP_K, "reduce": GOLEM_REDUCE, "pool": GOLEM_POOL,
     "linear": GOLEM_LINEAR, "experts": GOLEM_EXPERTS, "attend": GOLEM_ATTEND,
     "conv1d": GOLEM_CONV1D, "window": GOLEM_WINDOW, "delta_rule": GOLEM_DELTA_RULE,
+    "hadamard": GOLEM_HADAMARD,
     "pack": GOLEM_PACK, "gemm": GOLEM_GEMM,
     "conv2d": GOLEM_CONV2D,
 }

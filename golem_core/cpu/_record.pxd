@@ -61,6 +61,7 @@ cdef extern from "record.h" nogil:
         GOLEM_TOP_K
         GOLEM_REDUCE
         GOLEM_POOL
+        GOLEM_HADAMARD
         GOLEM_LINEAR
         GOLEM_EXPERTS
         GOLEM_ATTEND

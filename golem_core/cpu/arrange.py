@@ -99,6 +99,7 @@ class _Fresh:
 
 # Cheap enough for every worker to do by itself rather than wait for another.
 _REPLICABLE = {"rms_norm", "layer_norm", "quantise", "add", "mul", "fma", "unary", "gate", "clamp"}
+_REPLICABLE |= {"hadamard"}
 
 
 def _replicate(order: Sequence[Chain]) -> None:

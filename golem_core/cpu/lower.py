@@ -257,6 +257,7 @@ _OPS: dict[str, Callable[[Lowering, Node], None]] = {
     "linear": Lowering.linear,
     "linear_by_expert": Lowering.linear_by_expert,
     "route": Lowering.route,
+    "hadamard": Lowering.hadamard,
     "combine": Lowering.combine,
     "rms_norm": Lowering.norm,
     "layer_norm": Lowering.norm,

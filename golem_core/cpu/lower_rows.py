@@ -78,6 +78,13 @@ class RowLowering(Operands):
         floats = (node.attrs["eps"], node.attrs.get("floor", 0.0))
         self.row(node, x, ins, spans=spans, floats=floats)
 
+    def hadamard(self, node: Node):
+        x, signs = node.inputs
+        spans = math.prod(x.inner[:-1])
+        ins = [self.operand(self.even(x, spans), spans), self.constant(signs)]
+        ints = (node.attrs["block"], node.attrs["step"], int(node.attrs["inverse"]))
+        self.row(node, x, ins, spans=spans, ints=ints)
+
     def softmax(self, node: Node):
         (x,) = node.inputs
         spans = math.prod(x.inner[:-1])

@@ -22,12 +22,29 @@ class WeightError(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
+class Rotation:
+    """An orthogonal map of rows that a matrix was folded with: its columns are rotated back.
+
+    Each ``block`` consecutive elements of s · x, s the signs (+1 or -1, or None), are multiplied
+    by a Hadamard matrix over sqrt(block). kind "sylvester": the natural order, of any power of 2;
+    "h4": powers of ((1, 1, 1, -1), (1, 1, -1, 1), (1, -1, 1, 1), (-1, 1, 1, 1)), of any power of 4.
+    turned: (a, b, c), where x is (a, b, c) in another order than the fold knew, (b, a, c).
+    """
+
+    kind: str
+    block: int
+    signs: np.ndarray | None = None
+    turned: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Weight:
     """A matrix ``(out, in)`` or a stack of them ``(experts, out, in)`` in the file's own blocks.
 
     data: u8, shape[:-1] + (bytes of a row,), a view of the map. bias: f32 (out,) or None.
     scale: f32 scalar, or (out,), that multiplies the product; None for 1. clip: the least and the
-    most that is multiplied, and that comes out before the bias; None for no bounds.
+    most that is multiplied, and that comes out before the bias; None for no bounds. rotation: what
+    vectors must go through before they are multiplied, and rows, backwards, when they are read.
     """
 
     name: str
@@ -37,6 +54,7 @@ class Weight:
     bias: np.ndarray | None = field(default=None, repr=False)
     scale: np.ndarray | None = field(default=None, repr=False)
     clip: tuple[float, float, float, float] | None = None
+    rotation: Rotation | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, name: str, array: np.ndarray, bias: np.ndarray | None = None) -> Weight:
@@ -106,6 +124,9 @@ class Weight:
         return dequantise(self.data, self.type)
 
 
+NO_ROTATIONS: Mapping[str, Rotation] = {}
+
+
 class Weights:
     """The tensors of a file, or those below a prefix of it, by the names a plugin uses.
 
@@ -113,10 +134,18 @@ class Weights:
     ``p.rows``; ``w.block(i)`` the same for the names below ``blk.i.``.
     """
 
-    def __init__(self, tensors: Mapping[str, Any], prefix: str = "", used: set[str] | None = None):
+    def __init__(
+        self,
+        tensors: Mapping[str, Any],
+        prefix: str = "",
+        used: set[str] | None = None,
+        rotations: Mapping[str, Rotation] = NO_ROTATIONS,
+    ):
+        """rotations: by the full names of the matrices that were folded with one."""
         self._tensors = tensors
         self._prefix = prefix
         self._used = set() if used is None else used
+        self._rotations = rotations
 
     @property
     def prefix(self) -> str:
@@ -124,7 +153,8 @@ class Weights:
         return self._prefix
 
     def block(self, index: int) -> Weights:
-        return Weights(self._tensors, f"{self._prefix}blk.{index}.", self._used)
+        full = f"{self._prefix}blk.{index}."
+        return Weights(self._tensors, full, self._used, self._rotations)
 
     def _find(self, name: str):
         for full in (f"{self._prefix}{name}.weight", f"{self._prefix}{name}"):
@@ -167,8 +197,8 @@ class Weights:
             )
         if scale is not None:
             scale = scale.reshape(()) if scale.size == 1 else scale.reshape(-1)
-        clip = self._clip(name)
-        return Weight(tensor.name, tensor.shape, tensor.type, tensor.data, bias, scale, clip)
+        more = self._clip(name), self._rotations.get(tensor.name)
+        return Weight(tensor.name, tensor.shape, tensor.type, tensor.data, bias, scale, *more)
 
     def _clip(self, name: str) -> tuple[float, float, float, float] | None:
         """The bounds of a clipped matrix, infinite where the file has none."""

@@ -23,6 +23,7 @@ from golem_core.model.errors import ModelError
 from golem_core.model.hyper import MAX_BLOCKS, Hyper
 from golem_core.model.media import Marks, Tower
 from golem_core.model.rope import RopeScaling
+from golem_core.model.rotations import rotations_of
 from golem_core.model.tensors import Tensors
 from golem_core.state.declare import Ring
 from golem_core.text.calls import CallFormat
@@ -83,7 +84,8 @@ class Decoder:
         asked = dict(scaling or {})
         self.rope_base = asked.pop("base", None) or hyper.number("rope.freq_base", 10000.0, low=2.0)
         self.scaling = RopeScaling.of(hyper, self.context_length).override(**asked)
-        self.tensors = Tensors(file.tensors)
+        rotations = rotations_of(hyper, file.tensors)
+        self.tensors = Tensors(file.tensors, rotations=rotations)
         self.packed = False  # write attention over whole texts of one pass instead of over rings
         self.read()
 

@@ -21,7 +21,8 @@ class Tensors(Weights):
 
     def below(self, prefix: str) -> Tensors:
         """The tensors whose names go on after a prefix and a dot."""
-        return Tensors(self._tensors, f"{self._prefix}{prefix}.", self._used)
+        full = f"{self._prefix}{prefix}."
+        return Tensors(self._tensors, full, self._used, self._rotations)
 
     def matrix(self, name: str, *shape: int, tied: str | None = None) -> Weight:
         """The matrix (out, in), or a stack (experts, out, in), with its bias and scale.

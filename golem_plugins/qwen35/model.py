@@ -13,7 +13,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from golem_core.formats.blocks import by_name
 from golem_core.graph.builder import Builder
 from golem_core.graph.ops import Rope
 from golem_core.graph.values import Value
@@ -187,4 +186,4 @@ def _row(b: Tensors, name: str, width: int) -> Weight:
     row = np.ascontiguousarray(b[name], np.float32).reshape(1, -1)
     if row.shape != (1, width):
         b.vector(name, width)  # says what is wrong with it
-    return Weight(f"{b.prefix}{name}", row.shape, by_name("F32"), row.view(np.uint8))
+    return Weight.of(f"{b.prefix}{name}", row)

@@ -7,6 +7,7 @@
 #include "delta.h"
 #include "elementwise.h"
 #include "experts.h"
+#include "hadamard.h"
 #include "gemm.h"
 #include "norms.h"
 #include "products.h"
@@ -25,6 +26,7 @@ const golem_isa GOLEM_ISA = {
         [GOLEM_ADD] = rows_add, [GOLEM_MUL] = rows_mul, [GOLEM_FMA] = rows_fma,
         [GOLEM_CLAMP] = rows_clamp, [GOLEM_SOFTCAP] = rows_softcap, [GOLEM_SOFTMAX] = rows_softmax,
         [GOLEM_TOP_K] = rows_top_k, [GOLEM_REDUCE] = rows_reduce, [GOLEM_POOL] = rows_pool,
+        [GOLEM_HADAMARD] = rows_hadamard,
         [GOLEM_PACK] = rows_pack,
     },
     .run = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from golem_core.graph.ops.catalogue import op
 from golem_core.graph.values import Const, Value, show
-from golem_core.graph.weights import Weight
+from golem_core.graph.weights import Rotation, Weight
 
 if TYPE_CHECKING:
     from golem_core.graph.builder import Builder
@@ -40,8 +40,13 @@ class RowOps:
             raise self.fail("rows", "tables must be matrices of one width")
         if weights is not None and weights.shape != (ids.rows, k):
             raise self.fail("rows", f"weights {weights!r} for ids {ids!r}")
+        rotation = tables[0].rotation
+        if any(t.rotation is not rotation for t in tables):
+            raise self.fail("rows", "tables that were folded with different rotations")
         shape = ((ids.rows, tables[0].width), "f32")
-        return self.emit("rows", (ids, weights), [shape], weights=tables, scale=float(scale))[0]
+        tables = tuple(map(_plain, tables))
+        y = self.emit("rows", (ids, weights), [shape], weights=tables, scale=float(scale))[0]
+        return y if rotation is None else self.hadamard(y, rotation, inverse=True)
 
     @op(rowwise=True)
     def overlay(self: Builder, x: Value, embeddings: Value, place: Value) -> Value:
@@ -79,7 +84,8 @@ class ProductOps:
             )
         if w.clip is not None:
             return self._clipped(x, w)
-        return self.emit("linear", (x,), [((x.rows, w.out), "f32")], weights=(w,))[0]
+        x = self._rotated(x, w)
+        return self.emit("linear", (x,), [((x.rows, w.out), "f32")], weights=(_plain(w),))[0]
 
     def _clipped(self: Builder, x: Value, w: Weight) -> Value:
         """The product between its bounds, as ops of its own."""
@@ -109,7 +115,40 @@ class ProductOps:
                 "linear_by_expert", f"input {x!r}, experts {experts!r}, {w.name} {show(w.shape)}"
             )
         shape = (x.rows, experts.shape[1], w.out)
-        return self.emit("linear_by_expert", (x, experts), [(shape, "f32")], weights=(w,))[0]
+        x, weights = self._rotated(x, w), (_plain(w),)
+        return self.emit("linear_by_expert", (x, experts), [(shape, "f32")], weights=weights)[0]
+
+    def _rotated(self: Builder, x: Value, w: Weight) -> Value:
+        """What a weight multiplies instead of x; equal rotations of one x are done once."""
+        rotation = w.rotation
+        if rotation is None:
+            return x
+        if rotation.turned is not None:
+            a, b, c = rotation.turned
+            x = self.flat(self.permute(self.reshape(x, (a, b, c)), (1, 0, 2)))
+        return self.hadamard(x, rotation)
+
+    @op(rowwise=True)
+    def hadamard(self: Builder, x: Value, rotation: Rotation, inverse: bool = False) -> Value:
+        """Each block of the last axis by a Hadamard matrix: H (s · x), inverse s · (H x).
+
+        H is symmetric and its own inverse; see Rotation. Written by linear and rows where a weight
+        was folded with a rotation.
+        """
+        block, signs = rotation.block, rotation.signs
+        steps = {"sylvester": 2, "h4": 4}.get(rotation.kind)
+        if steps is None or not _is_power(block, steps) or x.shape[-1] % block:
+            raise self.fail("hadamard", f"blocks of {block} by {rotation.kind!r} of {x!r}")
+        if signs is not None and signs.shape != (x.shape[-1],):
+            raise self.fail("hadamard", f"signs {signs.shape} for {x!r}")
+        return self.emit(
+            "hadamard",
+            (x, None if signs is None else Const(signs)),
+            [(x.shape, "f32")],
+            block=block,
+            step=steps,
+            inverse=inverse,
+        )[0]
 
     @op(rowwise=True)
     def route(
@@ -145,3 +184,14 @@ class ProductOps:
         if len(y.shape) != 3 or weights.shape != y.shape[:2]:
             raise self.fail("combine", f"{y!r} by {weights!r}")
         return self.emit("combine", (y, weights), [((y.rows, y.shape[2]), "f32")])[0]
+
+
+def _plain(w: Weight) -> Weight:
+    """The weight without its rotation, which was done to what it multiplies."""
+    return w if w.rotation is None else replace(w, rotation=None)
+
+
+def _is_power(number: int, base: int) -> bool:
+    while number > 1 and number % base == 0:
+        number //= base
+    return number == 1

@@ -17,7 +17,7 @@ from golem_core.graph.builder import Builder
 from golem_core.graph.ops import UNARY, Rope
 from golem_core.graph.program import Program
 from golem_core.graph.values import Value
-from golem_core.graph.weights import Weight
+from golem_core.graph.weights import Rotation, Weight
 
 MAX_N = 40
 
@@ -450,6 +450,22 @@ def conv1d_case(draw):
     slots = draw(st.integers(1, 3))
     passes = _conversations(w, {"x": (wide,)}, 300, slots, rate)
     return Case(w.p.build(), passes, ("y0",), slots, 300, tolerance=2e-5)
+
+
+@case
+@st.composite
+def hadamard_case(draw):
+    w = Writer(draw)
+    kind, block = draw(
+        st.sampled_from(
+            (("sylvester", 1), ("sylvester", 32), ("sylvester", 1024), ("h4", 4), ("h4", 256))
+        )
+    )
+    width = block * draw(st.integers(1, 3))
+    signs = w.rng.choice([-1.0, 1.0], width).astype(np.float32) if draw(st.booleans()) else None
+    inner = (draw(st.integers(1, 3)), width) if draw(st.booleans()) else (width,)
+    rotation = Rotation(kind, block, signs)
+    return w.case(w.p.hadamard(w.value(*inner), rotation, draw(st.booleans())), tolerance=4e-6)
 
 
 @case

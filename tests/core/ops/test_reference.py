@@ -1,5 +1,7 @@
 """Every op runs on the reference executor, and the ones with a closed form equal it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from golem_core.graph.builder import Builder
 from golem_core.graph.ops import OPS, Rope
+from golem_core.graph.weights import Rotation, Weight
 from golem_core.reference import ReferenceExecutor
 from tests.core.ops.strategies import CASES, Case
 
@@ -166,3 +169,31 @@ def test_tiled_heads_take_key_heads_in_turn_and_grouped_ones_in_groups():
 
     grouped, turn = run("grouped", np.arange(6)), np.array([0, 3, 1, 4, 2, 5])
     np.testing.assert_allclose(run("tiled", turn), grouped[:, turn], rtol=1e-6)
+
+
+def test_a_rotation_undoes_itself_and_keeps_lengths():
+    rng = np.random.default_rng(6)
+    x, signs = rng.standard_normal((3, 512)).astype(np.float32), rng.choice([-1.0, 1.0], 512)
+    for kind, block in (("sylvester", 128), ("h4", 256)):
+        rotation = Rotation(kind, block, signs.astype(np.float32))
+        turned = one(lambda p, x, r=rotation: p.hadamard(x, r), x=x)
+        np.testing.assert_allclose((turned**2).sum(1), (x**2).sum(1), rtol=1e-5)
+        assert np.abs(turned - x).max() > 0.5
+        back = one(lambda p, x, r=rotation: p.hadamard(x, r, inverse=True), x=turned)
+        np.testing.assert_allclose(back, x, atol=1e-5)
+
+
+def test_a_rotated_weight_multiplies_as_the_plain_one():
+    """W' = W s H: W' (H (s x)) = W x; rows of a table are turned back when they are read."""
+    rng = np.random.default_rng(7)
+    x, w = (rng.standard_normal((5, 64)).astype(np.float32) for _ in range(2))
+    signs = rng.choice([-1.0, 1.0], 64).astype(np.float32)
+    h = np.ones((1, 1))
+    while len(h) < 64:
+        h = np.kron([[1, 1], [1, -1]], h)
+    rotation = Rotation("sylvester", 64, signs)
+    folded = replace(Weight.of("w", (w * signs) @ h / 8), rotation=rotation)
+    made = one(lambda p, x: p.linear(x, folded), x=x)
+    np.testing.assert_allclose(made, x @ w.T, atol=1e-4)
+    rows = one(lambda p, at: p.rows(folded, at), at=np.array([4, 0], np.int32))
+    np.testing.assert_allclose(rows, w[[4, 0]], atol=1e-5)
