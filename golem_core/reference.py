@@ -69,6 +69,10 @@ class ReferenceExecutor:
                     )
         return {name: _read(self.program.outputs[name], storage, binding) for name in wanted}
 
+    def begin(self, inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> _Whole:
+        """As CpuExecutor.begin; its one piece is the whole pass."""
+        return _Whole(self, inputs, wanted)
+
     def weight(self, w: Weight) -> np.ndarray:
         """The weight as f32, in its own shape."""
         key = w.data.ctypes.data
@@ -78,6 +82,21 @@ class ReferenceExecutor:
 
     def close(self) -> None:
         self._weights.clear()
+
+
+class _Whole:
+    """A pass that is run in one piece."""
+
+    def __init__(self, executor, inputs, wanted):
+        self._run = lambda: executor.run(inputs, wanted)
+        self.outputs: dict[str, np.ndarray] = {}
+
+    def advance(self, seconds: float = 0.0) -> bool:
+        self.outputs = self._run()
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def _read(x: Value | Const | None, storage: dict[int, np.ndarray], binding: Binding):

@@ -30,6 +30,8 @@ from golem_core.model.tensors import Tensors
 from golem_core.reference import ReferenceExecutor
 
 CACHE_BYTES = 256 << 20  # of rows kept
+TURN_SECONDS = 0.1  # between two looks at whether waiting is still worth it
+MARKED = 1 << 20  # bytes of a projector's file by which it is told from others
 ABILITIES = {"image": "see", "audio": "hear"}
 SECTIONS = {"image": "vision", "audio": "audio"}  # of a projector's header
 
@@ -41,9 +43,9 @@ Run = Callable[[Any, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 class Rows:
     """What a model reads of one picture or recording.
 
-    kind: "image" or "audio". digest: of the bytes it was made from. embeddings: (rows, width) f32.
-    both_ways: each sees those after it too. positions: where they lie for the model's angles;
-    None: one after the other.
+    kind: "image" or "audio". digest: of the bytes it was made from, and of the projector.
+    embeddings: (rows, width) f32. both_ways: each sees those after it too. positions: where they
+    lie for the model's angles; None: one after the other.
     """
 
     kind: str
@@ -80,6 +82,7 @@ class Projector:
         self._room = CACHE_BYTES
         self._door = threading.Lock()  # of what is kept
         self._turn = threading.Lock()  # of the towers
+        self._mark = _mark(path)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -109,10 +112,17 @@ class Projector:
         for kind, program in self.programs.items():
             self._eyes[kind] = _Eye(self.towers[kind], program, _executor(program, beside))
 
-    def rows(self, kind: str, data: bytes, run: Run | None = None) -> Rows:
+    def rows(
+        self,
+        kind: str,
+        data: bytes,
+        run: Run | None = None,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> Rows:
         """The rows of a picture or a recording, made or remembered.
 
-        run: how a pass of a tower is run, by itself when None. Raises MediaError for bytes that
+        run: how a pass of a tower is run, by itself when None. waiting: called now and then while
+        others are before it, and may raise. Raises MediaError for bytes that
         are none, that are too many, or of a kind this file has no tower for.
         """
         if kind not in self.towers:
@@ -122,14 +132,18 @@ class Projector:
             raise MediaError(
                 f"a {KINDS[kind]} of {len(data) / 1e6:.1f} MB, and {most / 1e6:.1f} MB is the most"
             )
-        key = kind, hashlib.sha256(data).digest()
+        key = kind, hashlib.sha256(self._mark + data).digest()
         found = self._remembered(key)
         if found is not None:
             return found
         medium = self._decoded(kind, data)
-        with self._turn:
+        while not self._turn.acquire(timeout=TURN_SECONDS):
+            waiting()
+        try:
             found = self._remembered(key)  # by whoever had the turn before
             return found or self._keep(key, self._made(key, medium, run or run_whole))
+        finally:
+            self._turn.release()
 
     def _decoded(self, kind: str, data: bytes) -> np.ndarray:
         if kind == "image":
@@ -170,6 +184,12 @@ class Projector:
             eye.executor.close()
         self._eyes.clear()
         self.file.close()
+
+
+def _mark(path: Path) -> bytes:
+    """What tells a projector from others: rows that they make of one picture differ."""
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read(MARKED)).digest()
 
 
 def run_whole(executor: Any, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

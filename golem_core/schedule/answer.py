@@ -13,6 +13,7 @@ import numpy as np
 from golem_core.sample import Probs, Sampler
 from golem_core.schedule.energy import Energy
 from golem_core.schedule.lines import Lines
+from golem_core.schedule.media import Media
 from golem_core.schedule.request import Job, Progress, Result, State, Step
 from golem_core.schedule.slots import Kept, Slot
 from golem_core.schedule.stops import StopFilter
@@ -38,9 +39,11 @@ class Answer:
         submitted: float,
         energy: Energy,
         drafter: Any = None,
+        media: Media | None = None,
     ):
         self.job = job
-        self.ids = ids  # (n,) i32, the prompt
+        self.ids = ids  # (n,) i32, the prompt; below 0 where it has rows of media
+        self.media = media
         self.sampler = sampler
         self.slot: Slot | None = None
         self._stream = stream
@@ -99,12 +102,24 @@ class Answer:
         """No run of this prompt may cross that position."""
         self._stops = sorted({*self._stops, position})
 
-    def cut(self, count: int) -> int:
-        """Of the next ``count`` columns, those up to where a run must end."""
+    def cut(self, count: int, room: int) -> int:
+        """Of the next ``count`` columns, those up to where a run must end; more of them, up to
+        ``room``, where it may not end there."""
         for stop in self._stops:
             if stop > self._at:
-                return min(count, stop - self._at)
-        return count
+                count = min(count, stop - self._at)
+                break
+        return count if self.media is None else self.media.cut(self._at, count, room)
+
+    @property
+    def picture(self) -> int:
+        """Columns that come next and must be fed in one pass, 0 for none."""
+        return 0 if self.media is None or self.tokens else self.media.ahead(self._at)
+
+    @property
+    def at(self) -> int:
+        """Prompt positions in the cache."""
+        return self._at
 
     @property
     def saves(self) -> bool:
@@ -155,7 +170,8 @@ class Answer:
         drafted."""
         if self.tokens:
             return [*self.replay, self.tokens[-1], *self.draft]
-        return self.ids[self._at : self._at + count]
+        tokens = self.ids if self.media is None else self.media.tokens
+        return tokens[self._at : self._at + count]
 
     def fed(self, count: int, now: float) -> None:
         """The next ``count`` columns went through the model."""
@@ -254,6 +270,7 @@ class Answer:
             grammar_ms=self.sampler.constraint_ms,
             resampled=self.sampler.redrawn,
             energy_j=self._energy.since(self._joules),
+            media_tokens={} if self.media is None else dict(self.media.counts),
             drafted_tokens=self._drafted,
             accepted_tokens=self._accepted,
         )

@@ -12,15 +12,18 @@ import os
 import sys
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from golem_core.media import MediaError
+from golem_core.model.projector import Rows, no_tower
 from golem_core.sample import ParamError, Sampler, Workspace, dry_heads
 from golem_core.schedule.answer import Answer
+from golem_core.schedule.beside import Aside
 from golem_core.schedule.checkpoints import Checkpoints, granted
 from golem_core.schedule.constraints import Constraints
 from golem_core.schedule.dealer import Dealer, Hand
@@ -36,6 +39,7 @@ from golem_core.schedule.errors import (
     QueueTimeout,
     RequestTimeout,
 )
+from golem_core.schedule.media import Media
 from golem_core.schedule.pace import Pace
 from golem_core.schedule.passes import PROMPT, Pass, form
 from golem_core.schedule.prefix import RingOwners
@@ -50,6 +54,9 @@ from golem_core.state.slotfile import Fit, read_slot, write_slot
 
 GATHER = 0.002  # seconds a pass waits for company at most
 FILE_CHECK = 0.1  # seconds between two looks at the model's file
+NO_PROJECTOR = "without a projector that can"
+ASIDE = 0.05  # seconds of a tower's pass between two passes of the model, at least
+ALONE = 0.25  # the same while no conversation runs: one that comes waits so long
 
 
 class Engine:
@@ -128,6 +135,7 @@ class Engine:
         self._dealer = Dealer(Workspace(model.n_vocab), states, self.stats)
         self._constraints = Constraints(model.tokenizer, self._eog)
         self._heads: OrderedDict[tuple[str, ...], Any] = OrderedDict()
+        self._asides: deque[Aside] = deque()
         self._door = threading.Condition()
         self._entering = 0
         self._serving = False
@@ -192,7 +200,9 @@ class Engine:
                 f"the engine was started in process {self._process} and this is a fork of it, "
                 "where its threads do not exist: open the model after the fork"
             )
-        ids = self._checked(request)
+        tokens = self._checked(request)
+        media = Media(tokens, request.media, self.model.embedding_length) if request.media else None
+        ids = tokens if media is None else media.ids
         params = request.params
         sampler = Sampler(
             params,
@@ -200,7 +210,7 @@ class Engine:
             eog=sorted(self._eog),
             suppress=self.model.tokenizer.suppress,
             heads=self._dry_heads(params.dry_sequence_breakers) if params.dries else None,
-            prompt=ids,
+            prompt=tokens,
             n_probs=request.n_probs,
             post_sampling=request.post_sampling_probs,
             matcher=self._constraints.matcher(params, request.grammar),
@@ -208,7 +218,7 @@ class Engine:
         self.stats.vocabularies = self._constraints.vocabularies
         limit = self._default_length if request.max_tokens is None else request.max_tokens
         stream = self.model.tokenizer.stream(shown=request.shown)
-        drafter = self._drafting.make and self._drafting.make(ids)
+        drafter = self._drafting.make and self._drafting.make(tokens)
         with self._door:
             if not self._serving:
                 raise EngineClosed("the engine is not running: it is closing or was never started")
@@ -219,11 +229,42 @@ class Engine:
             self.stats.submitted += 1
             job = Job(request, self.stats.submitted, self._cancel)
             answer = Answer(
-                job, ids, sampler, stream, self._eog, limit, self._clock(), self._energy, drafter
+                job,
+                ids,
+                sampler,
+                stream,
+                self._eog,
+                limit,
+                self._clock(),
+                self._energy,
+                drafter,
+                media,
             )
             self._seats.wait(answer)
             self._door.notify_all()
         return job
+
+    def rows(self, kind: str, data: bytes, waiting: Callable[[], None] = lambda: None) -> Rows:
+        """What the model reads of a picture or a recording: ``kind`` is "image" or "audio".
+
+        Its tower runs on the runner's thread, in pieces between passes. waiting: called now and
+        then; what it raises gives the work up. Raises MediaError for what cannot be taken,
+        EngineClosed.
+        """
+        projector = self.model.projector
+        if projector is None:
+            raise MediaError(no_tower(kind, NO_PROJECTOR))
+
+        def run(executor: Any, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+            aside = Aside(executor, inputs, ("rows",))
+            with self._door:
+                if not self._serving:
+                    raise EngineClosed("the engine is not running: it is closing")
+                self._asides.append(aside)
+                self._door.notify_all()
+            return aside.wait(waiting)
+
+        return projector.rows(kind, data, run, waiting)
 
     def give_up(self, index: int) -> None:
         """Cancels the answer that holds a slot; the slot is free before the next pass."""
@@ -341,6 +382,8 @@ class Engine:
         whole = ids.dtype.kind in "iu" and ids.ndim == 1
         if not whole or ids.min() < 0 or ids.max() >= self.model.n_vocab:
             raise ParamError("prompt", "Prompt contains invalid tokens")
+        if request.media and self.model.projector is None:
+            raise ParamError("media", no_tower(request.media[0].rows.kind, NO_PROJECTOR))
         if len(ids) >= self.context:
             raise ContextExceeded(len(ids), self.context)
         if not -1 <= request.id_slot < len(self._seats.slots):
@@ -375,7 +418,8 @@ class Engine:
     def _serve(self) -> None:
         while self._ready():
             try:
-                if self._file_is_unchanged():
+                self._look_aside()
+                if self._seats.active and self._file_is_unchanged():
                     self._pass()
             except Exception as error:  # a fault of ours: nobody may wait for ever because of it
                 with self._door:
@@ -384,6 +428,19 @@ class Engine:
         with self._door:
             everybody = [*self._seats.active, *self._seats.waiting]
             self._fail(everybody, EngineClosed("the engine closed before the answer ended"))
+            for aside in self._asides:
+                aside.fail(EngineClosed("the engine closed before the picture was seen"))
+            self._asides.clear()
+
+    def _look_aside(self) -> None:
+        """A piece of a tower's pass: as long as the last pass of conversations that wait for it."""
+        if not self._asides:
+            return
+        aside = self._asides[0]
+        aside.step(max(ASIDE, self._pace.last) if self._seats.active else ALONE)
+        if aside.over:
+            with self._door:
+                self._asides.popleft()
 
     def _ready(self) -> bool:
         """Waits until there is a pass to run; False when the engine closes."""
@@ -392,7 +449,7 @@ class Engine:
                 self._admit()
                 if self._seats.active:
                     self._gather()
-                if self._seats.active:
+                if self._seats.active or self._asides:
                     return self._serving
                 self._door.wait()
             return False
@@ -468,7 +525,7 @@ class Engine:
             move.run(self._states)
         if self._drafting.make is not None:
             self._drafting.plan(active)
-        batch = form(active, model.pass_width, model.quantum, self._pace)
+        batch = form(active, model.pass_width, model.quantum, self._pace, model.widest)
         if self._debug:
             self._describe(batch)
         start = self._clock()

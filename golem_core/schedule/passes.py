@@ -37,11 +37,14 @@ class Pass(NamedTuple):
     drawn: int  # columns
 
 
-def form(answers: Sequence[Answer], width: int, quantum: int, pace: Pace) -> Pass:
+def form(
+    answers: Sequence[Answer], width: int, quantum: int, pace: Pace, widest: int | None = None
+) -> Pass:
     """The next pass of the answers that hold slots, oldest first.
 
-    width: columns of the widest pass. quantum: a prompt that takes several passes is cut at
-    multiples of it where the pass has room for one.
+    width: columns of a pass. quantum: a prompt that takes several passes is cut at multiples of it
+    where the pass has room for one. widest: columns of a pass with a picture that is fed whole,
+    however long it takes.
     """
     runs, column, row = [], 0, 0
     reading = []
@@ -58,7 +61,15 @@ def form(answers: Sequence[Answer], width: int, quantum: int, pace: Pace) -> Pas
         room = width - drawn
         if drawn:
             room = min(room, pace.prompt_columns(drawn))
-        for answer, count in shares(reading, room, quantum):
+        taken = []
+        most = (widest or width) - drawn
+        seen = next((a for a in reading if 0 < a.picture <= most), None)
+        if seen is not None:
+            taken.append((seen, seen.picture))
+            room -= seen.picture
+            reading.remove(seen)
+        taken += shares(reading, room, quantum)
+        for answer, count in taken:
             scored = int(count == answer.unread)
             runs.append(Run(answer, column, count, PROMPT, scored, row))
             column += count
@@ -74,11 +85,11 @@ def shares(reading: Sequence[Answer], room: int, quantum: int) -> list[tuple[Ans
     taken: list[tuple[Answer, int]] = []
     by_length = sorted(reading, key=lambda a: a.unread)
     for i, answer in enumerate(by_length):
-        fair = -(-room // (len(by_length) - i))
+        fair = max(-(-room // (len(by_length) - i)), 0)
         count = min(answer.unread, fair)
         if count < answer.unread and quantum > 1:
             count = _cut(answer.start, count, quantum, min(room, answer.unread))
-        count = answer.cut(count)
+        count = answer.cut(count, room)
         if count:
             taken.append((answer, count))
             room -= count
@@ -103,8 +114,49 @@ def _inputs(runs: Sequence[Run]) -> dict[str, np.ndarray]:
         tokens = np.array([t for run in runs for t in run.answer.columns(run.count)], np.int32)
     else:
         tokens = np.concatenate([run.answer.columns(run.count) for run in runs], dtype=np.int32)
-    return {
+    inputs = {
         "runs": np.array(table, np.int32),
         "tokens": tokens,
         "outputs": np.array(outputs, np.int32),
     }
+    if any(run.answer.media is not None for run in runs):
+        inputs |= _media(runs, len(tokens))
+    return inputs
+
+
+def _media(runs: Sequence[Run], columns: int) -> dict[str, np.ndarray]:
+    """What a pass has besides tokens: rows in their places, and positions that are no indices."""
+    at = np.concatenate([r.answer.start + np.arange(r.count, dtype=np.int32) for r in runs])
+    place, until = np.full(columns, -1, np.int32), at.copy()
+    rows: list[np.ndarray] = []
+    for run in runs:
+        answer = run.answer
+        if run.role == DRAWN or answer.media is None:
+            continue
+        for first, part, last in answer.media.rows_in(answer.at, run.count):
+            here = slice(run.first + first, run.first + first + len(part))
+            place[here] = sum(map(len, rows)) + np.arange(len(part))
+            until[here] = until[here] if last is None else last
+            rows.append(part)
+    inputs = _positions(runs, at)
+    if rows:
+        inputs |= {"embeddings": np.concatenate(rows), "place": place, "until": until}
+    return inputs
+
+
+def _positions(runs: Sequence[Run], at: np.ndarray) -> dict[str, np.ndarray]:
+    """The columns' positions, where a picture has put those of some prompt behind its indices."""
+    found = [m.positions for r in runs if (m := r.answer.media) and m.positions is not None]
+    if not found:
+        return {}
+    positions = np.repeat(at[:, None], found[0].shape[1], axis=1)
+    for run in runs:
+        media = run.answer.media
+        if media is None or media.positions is None:
+            continue
+        here = slice(run.first, run.first + run.count)
+        if run.role == DRAWN:
+            positions[here] += media.shift
+        else:
+            positions[here] = media.positions[run.answer.at : run.answer.at + run.count]
+    return {"positions": positions}

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
 from golem_core.sample import Probs, SamplerParams
 from golem_core.sample.grammar import Grammar
+from golem_core.schedule.media import Span
 from golem_core.schedule.thought import Thinking
 
 
@@ -30,7 +31,7 @@ class Request:
     thinks, when somebody bounds that or waits for its end. grammar: what the answer is held to,
     whatever ``params`` say of a grammar or a schema. indent, limit_ms: see Lines. reports: list the
     prompt's progress in the job's ``reports``. note: the caller's own, which the engine leaves
-    alone.
+    alone. media: the rows of pictures and recordings in the prompt, whose tokens there are padding.
     """
 
     tokens: Sequence[int]
@@ -48,6 +49,7 @@ class Request:
     limit_ms: float = -1
     reports: bool = False
     note: Any = None
+    media: Sequence[Span] = ()
 
 
 class Step(NamedTuple):
@@ -107,6 +109,7 @@ class Result:
     energy_j: float | None = None  # joules used by the machine meanwhile; None = not measured
     drafted_tokens: int = 0  # guessed and fed before they were drawn
     accepted_tokens: int = 0  # of those, the ones that were then drawn
+    media_tokens: Mapping[str, int] = field(default_factory=dict)  # of the prompt, rows by kind
 
     @property
     def drawn_tokens(self) -> int:

@@ -92,7 +92,7 @@ class Seats:
 
     def _enter(self, answer: Answer, slot: Slot, source: Slot | None, now: float) -> None:
         self._exchange(answer, slot, source)
-        kept, copy = slot.rewind(answer.ids, answer.job.request.cache_prompt)
+        kept, copy = slot.rewind(answer.ids, answer.job.request.cache_prompt, answer.media)
         if copy is not None:
             self._note(copy)
         answer.enter(slot, kept, now)
@@ -119,7 +119,7 @@ class Seats:
             return away.stored
 
         self.host.put(slot.held, size, take)
-        elsewhere = source.kept(ids).at if source is not None else 0
+        elsewhere = source.kept(ids, answer.media).at if source is not None else 0
         stored = self.host.get(slot.held, ids, elsewhere) if request.cache_prompt else None
         if stored is not None:
             self.copies.append(bring_back(slot, stored))
@@ -128,7 +128,7 @@ class Seats:
 
     def _share(self, answer: Answer, source: Slot, now: float) -> None:
         """Copies what another slot holds of the prompt, where that is more."""
-        kept = source.kept(answer.ids)
+        kept = source.kept(answer.ids, answer.media)
         if kept.at > answer.start:
             self._resume(answer, source, kept, now)
 

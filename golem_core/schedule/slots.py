@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from golem_core.schedule.checkpoints import Checkpoint, Checkpoints
+from golem_core.schedule.media import Media
 from golem_core.schedule.prefix import RingOwners
 from golem_core.schedule.request import Job
 from golem_core.state.stored import common_prefix
@@ -91,17 +92,26 @@ class Slot:
         """(n,) i32: the tokens whose keys and values the cache holds. A view."""
         return self._tokens[: self.count]
 
-    def kept(self, ids: np.ndarray) -> Kept:
+    def kept(self, ids: np.ndarray, media: Media | None = None) -> Kept:
         """What a prompt can reuse; ``at`` is below its length, for its last position is always
-        fed: what was computed of it is not kept."""
+        fed: what was computed of it is not kept. It is not inside of a picture that is fed whole.
+        """
         shared = common_prefix(self.held, ids)
         limit = min(shared, len(ids) - 1)
         if self.checkpoints is None or shared == self.count == limit:
-            return Kept(shared, self.owners.intact_from(limit), None)
+            return Kept(shared, self._intact_from(limit, media), None)
         for checkpoint in self.checkpoints.latest(limit):
-            if self.owners.intact_from(checkpoint.position) == checkpoint.position:
+            if self._intact_from(checkpoint.position, media) == checkpoint.position:
                 return Kept(shared, checkpoint.position, checkpoint)
         return Kept(shared, 0, None)
+
+    def _intact_from(self, position: int, media: Media | None) -> int:
+        """The last place at or before a position from which reading may go on."""
+        asked = None
+        while position != asked:
+            asked = position = self.owners.intact_from(position)
+            position = position if media is None else media.floor(position)
+        return position
 
     def whole(self) -> Kept:
         """What a prompt reuses that another answer has just read to its end."""
@@ -112,9 +122,11 @@ class Slot:
         here: it parts from it within what was asked, not in what was answered."""
         return shared + OPENING < min(self.prompt, self.count)
 
-    def rewind(self, ids: np.ndarray, cache_prompt: bool) -> tuple[Kept, Copy | None]:
+    def rewind(
+        self, ids: np.ndarray, cache_prompt: bool, media: Media | None = None
+    ) -> tuple[Kept, Copy | None]:
         """Keeps what a prompt can reuse and forgets the rest; what must be moved for that."""
-        kept = self.kept(ids) if cache_prompt else Kept(0, 0, None)
+        kept = self.kept(ids, media) if cache_prompt else Kept(0, 0, None)
         self.count = kept.at
         self.prompt = len(ids)
         if self.checkpoints is None:

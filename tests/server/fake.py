@@ -223,6 +223,8 @@ class FakeModel:
     window = 0
     ring = 0
     pass_width = 64
+    widest = 64
+    projector = None
     scored = 64
     estimate = Estimate(weights=0, rings=0, arena=0, per_position=0)
     quantum = 1

@@ -211,6 +211,12 @@ class FakeModel:
     architecture: str = "hash"
     sampling: dict = field(default_factory=dict)
     closed: bool = False
+    projector: None = None
+    embedding_length: int = 8
+
+    @property
+    def widest(self):
+        return self.pass_width
 
     def __post_init__(self):
         self.tokenizer = FakeTokenizer()
