@@ -18,8 +18,10 @@ from golem_core.graph.ops import Rope
 from golem_core.graph.values import Value
 from golem_core.graph.weights import Weight
 from golem_core.model import Decoder, Tensors
+from golem_core.model.media import Marks
 from golem_core.text.tagged_calls import TaggedCalls
 from golem_plugins.qwen35.template import QWEN35, QWEN38
+from golem_plugins.qwen35.vision import Qwen35Vision
 
 
 class Qwen35(Decoder):
@@ -28,6 +30,8 @@ class Qwen35(Decoder):
     reasoning = ("<think>", "</think>")
     call = TaggedCalls()
     efforts = MappingProxyType({"minimal": "low", "high": "xhigh"})
+    towers = MappingProxyType({"qwen3vl_merger": Qwen35Vision})
+    marks = MappingProxyType({"image": Marks("<|image_pad|>")})  # the template writes the others
     value_heads = "tiled"  # how the converter ordered them: value head h reads key head h mod NK
 
     def read(self) -> None:
