@@ -85,9 +85,10 @@ def test_a_picture_keeps_its_shape_and_its_bounds(size, most, projector):
     assert 4 <= rows <= most
     high, wide = piece["where"].max(0) + 1
     assert high * wide == 4 * rows
-    enlarged = np.sqrt(16 * high * wide / (size[0] * size[1]))
-    assert abs(4 * high - enlarged * size[0]) <= eye.unit  # as near as whole units allow
-    assert abs(4 * wide - enlarged * size[1]) <= 2 * eye.unit
+    # No side is further than a unit from what the other one asks for.
+    assert abs(4 * high - 4 * wide * size[0] / size[1]) <= eye.unit or (
+        abs(4 * wide - 4 * high * size[1] / size[0]) <= eye.unit
+    )
     placed = eye.positions(picture, rows)
     assert placed.offsets.shape == (rows, 3)
     assert placed.advance == max(high, wide) // 2
