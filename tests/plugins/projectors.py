@@ -14,6 +14,7 @@ from golem_core.formats.gguf import GGUF, write_gguf
 from tests.paths import data
 
 PROJECTIONS = ("mm.input_projection.weight", "mm.a.input_projection.weight")
+PROJECTIONS += ("mm.2.weight", "mm.2.bias")  # of Qwen's
 
 
 def write_projector(
@@ -21,12 +22,13 @@ def write_projector(
 ) -> Path:
     """One of tests/data's projectors with rows of another width, drawn at random.
 
-    name: clip_audio (both towers), std (eyes alone) or unified. without: "vision" or "audio", to
-    leave that tower out. changed: keys of the header below ``clip.``, with _ for a dot between
-    sections (``vision_projector_type``).
+    name: clip_audio (both towers), std (eyes alone) and unified are Gemma 4's; or qwen35. without:
+    "vision" or "audio", to leave that tower out. changed: keys of the header below ``clip.``, with
+    _ for a dot between sections (``vision_projector_type``).
     """
     plain = path.with_suffix(".plain")
-    plain.write_bytes(gzip.decompress(data(f"media/mmproj_gemma4_{name}.gguf.gz").read_bytes()))
+    family = "" if name == "qwen35" else "gemma4_"
+    plain.write_bytes(gzip.decompress(data(f"media/mmproj_{family}{name}.gguf.gz").read_bytes()))
     rng = np.random.default_rng(width)
     with GGUF.open(plain) as file:
         keys = dict(file.metadata.items())
@@ -41,7 +43,7 @@ def write_projector(
         for tensor in file.tensors.values():
             blocks, shape = tensor.data, tensor.shape
             if tensor.name in PROJECTIONS:
-                shape = (width, shape[1])
+                shape = (width, *shape[1:])
                 drawn = rng.standard_normal(shape).astype(np.float32) * 0.2
                 blocks = drawn.view(np.uint8)
             tensors.append((tensor.name, shape, by_name("F32"), np.array(blocks)))
