@@ -42,7 +42,12 @@ class ReferenceExecutor:
         self.context = context
         self.maxima = {**program.axes, **(maxima or {})}
         self.states = States(
-            program.states.values(), slots, context, self.maxima.get("n", 1), dtype="f32"
+            program.states.values(),
+            slots,
+            context,
+            self.maxima.get("n", 1),
+            type_k="f32",
+            type_v="f32",
         )
         self._weights: dict[int, np.ndarray] = {}
 

@@ -19,6 +19,7 @@ from golem_core.settings import (
     resolve,
     setting,
 )
+from golem_core.state.kinds import CACHE_TYPES
 from golem_server.address import parse_address
 
 PROGRAM = "golem-server"
@@ -83,6 +84,8 @@ class ServerSettings:
     cache_ttl: Duration = setting(
         0.0, "forget a conversation's tokens after this long idle; 0 = never", low=0
     )
+    cache_type_k: str = setting("f16", "what keys are kept as", choices=tuple(CACHE_TYPES))
+    cache_type_v: str = setting("f16", "what values are kept as", choices=tuple(CACHE_TYPES))
     cache_ram: Size | None = setting(
         None,
         "memory for conversations that had to leave their slot; 0 = they are forgotten; default: a "

@@ -23,7 +23,8 @@ from golem_core.pins import Manifest, PinError, UnknownModel
 from golem_core.plugins import Opened, Plugins, Runtime
 from golem_core.schedule import Engine, Records
 from golem_core.schedule.durations import go_duration
-from golem_core.settings import Settings
+from golem_core.settings import Settings, show_size
+from golem_core.state import States
 from golem_server.access_log import NOTE
 from golem_server.card import Cards
 from golem_server.config import ServerSettings
@@ -65,6 +66,8 @@ def open_chat_model(
         progress=progress,
         mapped=not server.no_mmap,
         mlock=server.mlock,
+        cache_type_k=server.cache_type_k,
+        cache_type_v=server.cache_type_v,
         builtin_template=server.builtin_template,
         rope_scaling=server.rope_scaling or None,
         rope_scale=server.rope_scale or None,
@@ -304,6 +307,7 @@ class Service:
                 f"{self.name}: {model.architecture}, {model.blocks} blocks, "
                 f"{engine.context * slots} positions in {slots} slot(s) of {engine.context}, "
                 f"all on cpu, loaded in {took} on {cores}",
+                _cache_line(model.executor.states),
                 "template: " + ("the file's" if model.template_source == "file" else "built in"),
             ]
             if engine.checkpoint_bytes:
@@ -396,3 +400,9 @@ class Service:
         opened, self.opened = self.opened, []
         for one in opened:
             one.capability.close()
+
+
+def _cache_line(states: States) -> str:
+    """What the slots' memory takes when all of it is in use, and what it holds."""
+    size = show_size(states.nbytes >> 20 << 20) if states.nbytes >> 20 else f"{states.nbytes}B"
+    return f"cache: {size}, keys in {states.type_k}, values in {states.type_v}"

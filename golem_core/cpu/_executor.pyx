@@ -1,5 +1,5 @@
 # distutils: sources = golem_core/cpu/pool.c golem_core/cpu/run.c golem_core/cpu/load.c golem_core/cpu/kernels/isa_portable.c golem_core/cpu/kernels/isa_avx2.c golem_core/cpu/kernels/isa_avx512.c golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c
-# distutils: depends = golem_core/cpu/_record.pxd golem_core/cpu/pool.h golem_core/cpu/record.h golem_core/cpu/load.h golem_core/cpu/kernels/attend.h golem_core/cpu/kernels/attend_drawn.h golem_core/cpu/kernels/attend_run.h golem_core/cpu/kernels/attend_tile.h golem_core/cpu/kernels/choose.h golem_core/cpu/kernels/conv1d.h golem_core/cpu/kernels/conv2d.h golem_core/cpu/kernels/delta.h golem_core/cpu/kernels/gemm.h golem_core/cpu/kernels/tile.h golem_core/cpu/kernels/elementwise.h golem_core/cpu/kernels/experts.h golem_core/cpu/kernels/functions.h golem_core/cpu/kernels/hadamard.h golem_core/cpu/kernels/isa_body.h golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/norms.h golem_core/cpu/kernels/products.h golem_core/cpu/kernels/repack.h golem_core/cpu/kernels/rope.h golem_core/cpu/kernels/simd.h golem_core/cpu/kernels/tables.h golem_core/cpu/kernels/units.h
+# distutils: depends = golem_core/cpu/_record.pxd golem_core/cpu/pool.h golem_core/cpu/record.h golem_core/cpu/load.h golem_core/cpu/kernels/attend.h golem_core/cpu/kernels/attend_drawn.h golem_core/cpu/kernels/attend_run.h golem_core/cpu/kernels/attend_tile.h golem_core/cpu/kernels/choose.h golem_core/cpu/kernels/conv1d.h golem_core/cpu/kernels/conv2d.h golem_core/cpu/kernels/delta.h golem_core/cpu/kernels/gemm.h golem_core/cpu/kernels/tile.h golem_core/cpu/kernels/elementwise.h golem_core/cpu/kernels/experts.h golem_core/cpu/kernels/functions.h golem_core/cpu/kernels/hadamard.h golem_core/cpu/kernels/isa_body.h golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/norms.h golem_core/cpu/kernels/products.h golem_core/cpu/kernels/repack.h golem_core/cpu/kernels/ring.h golem_core/cpu/kernels/rope.h golem_core/cpu/kernels/simd.h golem_core/cpu/kernels/tables.h golem_core/cpu/kernels/units.h
 # distutils: include_dirs = golem_core/cpu
 # distutils: libraries = m
 """The door to C: fills the structs of record.h from Python and runs a pass in one call.
@@ -360,10 +360,12 @@ cdef class Code:
             r.data[i] = <const void *><uintptr_t>data[i]
 
     def set_ring(self, int number, uintptr_t k, uintptr_t v, int heads, int capacity, int dk,
-                 int dv, int rate):
+                 int dv, int rate, tuple types, tuple turns):
         cdef golem_ring *ring = &self.records[number].ring
-        ring.k = <uint16_t *>k
-        ring.v = <uint16_t *>v
+        ring.k = <char *>k
+        ring.v = <char *>v
+        ring.type_k, ring.type_v = types
+        ring.turn_k, ring.turn_v = turns
         ring.heads = heads
         ring.capacity = capacity
         ring.dk = dk

@@ -118,9 +118,10 @@ cdef extern from "record.h" nogil:
         int32_t quantised
 
     ctypedef struct golem_ring:
-        uint16_t *k
-        uint16_t *v
+        char *k
+        char *v
         int32_t heads, capacity, dk, dv, rate
+        int32_t type_k, type_v, turn_k, turn_v
 
     ctypedef struct golem_state:
         float *base

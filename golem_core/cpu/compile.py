@@ -26,6 +26,7 @@ from golem_core.graph.program import Program
 from golem_core.graph.values import Dim, Extent, Value, extent_at
 from golem_core.graph.weights import Weight
 from golem_core.state import States
+from golem_core.state.kinds import CACHE_TYPES
 
 SMALL = 16  # a second, tighter arena serves passes whose symbols are at most this
 # Inputs that follow from a pass's runs where it has no media: the index of each column, or -1.
@@ -199,7 +200,7 @@ class CompiledPlan:
             state = self._states.recurrent_arrays[record.ring]
             code.set_state(number, state.ctypes.data, state[0].size)
         elif record.ring is not None:
-            ring = self._states.rings[record.ring]
+            states, ring = self._states, self._states.rings[record.ring]
             code.set_ring(
                 number,
                 ring.k.ctypes.data,
@@ -209,6 +210,8 @@ class CompiledPlan:
                 ring.declaration.k,
                 ring.declaration.v,
                 ring.declaration.rate,
+                (CACHE_TYPES[states.type_k].code, CACHE_TYPES[states.type_v].code),
+                (states.turn_k, states.turn_v),
             )
         if record.tables:
             tables = [

@@ -61,6 +61,7 @@ class CpuExecutor:
     wanted: sets of outputs to plan at once; others are planned on first use. weights: a store to
     share with other executors. progress: called with the share of weights repacked, 0 to 1.
     beside: an executor whose threads this one uses; their passes must not run at the same time.
+    cache: what keys and values are kept as, keys of golem_core.state.kinds.CACHE_TYPES.
 
     Arrays that ``run`` returns are valid until the next run. One pass runs at a time.
     """
@@ -77,6 +78,7 @@ class CpuExecutor:
         weights: WeightStore | None = None,
         progress: Callable[[float], None] | None = None,
         beside: CpuExecutor | None = None,
+        cache: tuple[str, str] = ("f16", "f16"),
     ):
         self.program = program
         self.slots = slots
@@ -86,7 +88,8 @@ class CpuExecutor:
         if self.threads < 1:
             raise ValueError(f"{threads} threads; at least 1")
         self.isa = instruction_set()
-        self.states = States(program.states.values(), slots, context, self.maxima.get("n", 1))
+        width = self.maxima.get("n", 1)
+        self.states = States(program.states.values(), slots, context, width, *cache)
         self.weights = WeightStore() if weights is None else weights
         self._passes = 0
         self._last: CompiledPlan | None = None

@@ -100,10 +100,12 @@ typedef struct {
     int32_t type, pad;
 } golem_table;
 
-/* Keys and values of every slot: f16 (slots, heads, capacity, k) and (..., v). */
+/* Keys and values of every slot: (slots, heads, capacity) lines of dk and of dv values. */
 typedef struct {
-    uint16_t *k, *v;
+    char *k, *v;
     int32_t heads, capacity, dk, dv, rate;
+    int32_t type_k, type_v;    /* of kernels/ring.h */
+    int32_t turn_k, turn_v;    /* values turned together before they are kept, 0: none */
 } golem_ring;
 
 /* A recurrent state of every slot: floats of each. */

@@ -63,7 +63,7 @@ def _why_not(file: GGUF, plugins: Plugins) -> str:
     """Why the program of a file cannot be written; empty when it can."""
     try:
         decoder, program = open_program(file, plugins)
-        estimate_program(program, slots=1, context=slot_context(decoder, 64, 1), pass_width=64)
+        estimate_program(program, 1, slot_context(decoder, 64, 1), 64)
         kind = file.metadata.get("tokenizer.ggml.model")
         if kind not in KINDS:
             return f"{file.path}: tokenizer.ggml.model is {kind!r}; golem knows {', '.join(KINDS)}"

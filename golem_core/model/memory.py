@@ -10,6 +10,7 @@ from pathlib import Path
 from golem_core.graph.program import Program
 from golem_core.graph.values import extent_at
 from golem_core.state.declare import Matrix, Ring, Window
+from golem_core.state.kinds import CACHE_TYPES, CacheType
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -38,15 +39,23 @@ class Estimate:
 
 
 def estimate_program(
-    program: Program, *, slots: int, context: int, pass_width: int, kv_bytes: int = 2
+    program: Program,
+    slots: int,
+    context: int,
+    pass_width: int,
+    cache: tuple[str, str] = ("f16", "f16"),
 ) -> Estimate:
-    """The estimate of a written program. context: positions of one slot."""
+    """The estimate of a written program.
+
+    context: positions of one slot. cache: what keys and what values are kept as.
+    """
+    kinds = CACHE_TYPES[cache[0]], CACHE_TYPES[cache[1]]
     weights = {w.data.ctypes.data: w.nbytes for w in program.weights.values()}
     rings = slots * sum(
-        _state_bytes(state, context, pass_width, kv_bytes) for state in program.states.values()
+        _state_bytes(state, context, pass_width, kinds) for state in program.states.values()
     )
     per_position = slots * sum(
-        s.heads * (s.k + s.v) * kv_bytes * s.rate
+        _line_bytes(s, kinds) * s.rate
         for s in program.states.values()
         if isinstance(s, Ring) and s.window is None
     )
@@ -54,11 +63,19 @@ def estimate_program(
     return Estimate(sum(weights.values()), rings, arena, per_position)
 
 
+def _line_bytes(ring: Ring, kinds: tuple[CacheType, CacheType]) -> int:
+    """Of one position's keys and values."""
+    return ring.heads * (kinds[0].line_bytes(ring.k) + kinds[1].line_bytes(ring.v))
+
+
 def _state_bytes(
-    state: Ring | Matrix | Window, context: int, pass_width: int, kv_bytes: int
+    state: Ring | Matrix | Window,
+    context: int,
+    pass_width: int,
+    kinds: tuple[CacheType, CacheType],
 ) -> int:
     if isinstance(state, Ring):
-        return state.capacity(context, pass_width) * state.heads * (state.k + state.v) * kv_bytes
+        return state.capacity(context, pass_width) * _line_bytes(state, kinds)
     if isinstance(state, Matrix):
         return state.heads * state.v * state.k * 4
     return state.rows * state.channels * 4

@@ -28,6 +28,7 @@ from golem_core.plugins import Plugins, UnknownArchitecture, load_plugins
 from golem_core.reference import ReferenceExecutor
 from golem_core.state import StateError
 from golem_core.state.declare import Ring
+from golem_core.state.kinds import CACHE_TYPES
 from golem_core.text.calls import CallFormat
 from golem_core.text.template import ChatTemplate, TemplateError
 from golem_core.text.tokenizer import Tokenizer, TokenizerError, load_tokenizer
@@ -197,6 +198,8 @@ def open_decoder(
     mapped: bool = True,
     mlock: bool = False,
     builtin_template: bool = False,
+    cache_type_k: str = "f16",
+    cache_type_v: str = "f16",
     rope_scaling: str | None = None,
     rope_scale: float | None = None,
     rope_freq_base: float | None = None,
@@ -218,6 +221,7 @@ def open_decoder(
         mapped: False reads the file into memory instead of mapping it.
         mlock: forbid the system to swap weights and states out; a warning where it refuses.
         builtin_template: render with the architecture's own template, not the file's.
+        cache_type_k, cache_type_v: what keys and values are kept as: f16, f32, bf16, q8_0, q4_0.
         rope_scaling, rope_scale, rope_freq_base, rope_original_context: stretch the context:
             "none", "linear" or "yarn"; by what factor; the base; the context it starts from.
         mmproj: the projector that sees or hears for the model.
@@ -248,14 +252,15 @@ def open_decoder(
             decoder.sees = True
         program = _program(decoder, width, parallel, projector)
         widest = program.axes["n"]
-        needs = estimate_program(program, slots=parallel, context=slot, pass_width=widest)
+        cache = _cache(cache_type_k, cache_type_v)
+        needs = estimate_program(program, parallel, slot, widest, cache)
         if projector is not None:
             needs += projector.estimate
         _check_memory(decoder, needs, memory_limit() if limit is None else limit, slot, parallel)
         _warn_of_context(decoder, slot)
         tokenizer = _tokenizer(decoder)
         template, source = _template(decoder, tokenizer, builtin_template)
-        made = _executor(executor, program, parallel, slot, widest, threads, progress)
+        made = _executor(executor, program, parallel, slot, widest, threads, progress, cache)
         if projector is not None:
             projector.ready(made, media_cache)
         if file.changed() or file.lost:
@@ -302,7 +307,7 @@ def estimate(
         decoder = _decoder(file, {}, plugins)
         slot = slot_context(decoder, context, parallel)
         program = _program(decoder, width, parallel)
-        return estimate_program(program, slots=parallel, context=slot, pass_width=width)
+        return estimate_program(program, parallel, slot, width)
 
 
 def open_program(file: GGUF, plugins: Plugins, pass_width: int = 64) -> tuple[Decoder, Program]:
@@ -407,6 +412,14 @@ def _check_memory(decoder: Decoder, needs: Estimate, limit: int, slot: int, para
     raise ModelError(f"{text}; no -context would fit, a smaller model or quantisation may")
 
 
+def _cache(type_k: str, type_v: str) -> tuple[str, str]:
+    for side, name in (("k", type_k), ("v", type_v)):
+        if name not in CACHE_TYPES:
+            known = ", ".join(CACHE_TYPES)
+            raise ModelError(f"-cache-type-{side} {name}: it is one of {known}")
+    return type_k, type_v
+
+
 def _tokenizer(decoder: Decoder) -> Tokenizer:
     try:
         tokenizer = load_tokenizer(decoder.file.metadata)
@@ -446,6 +459,7 @@ def _executor(
     pass_width: int,
     threads: int | None,
     progress: Callable[[float], None] | None,
+    cache: tuple[str, str],
 ) -> Any:
     maxima = {"n": pass_width, "m": program.axes["m"]}
     if kind == "reference":
@@ -460,4 +474,5 @@ def _executor(
         threads=threads,
         wanted=(("logits",), ()),
         progress=progress,
+        cache=cache,
     )

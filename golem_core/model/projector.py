@@ -97,9 +97,7 @@ class Projector:
     @property
     def estimate(self) -> Estimate:
         """Bytes the towers take at their fullest."""
-        each = [
-            estimate_program(p, slots=0, context=0, pass_width=0) for p in self.programs.values()
-        ]
+        each = [estimate_program(p, 0, 0, 0) for p in self.programs.values()]
         weights, arena = sum(e.weights for e in each), sum(e.arena for e in each)
         return Estimate(weights, 0, arena, 0)
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from golem_core.state.declare import Matrix, Ring, State, Window
-
-DTYPES = {"f16": np.float16, "f32": np.float32}
+from golem_core.state.kinds import BLOCK, CACHE_TYPES, CacheType, turns
 
 
 class StateError(ValueError):
@@ -27,7 +26,7 @@ class RingArrays:
 
     declaration: Ring
     capacity: int  # places C a slot, a multiple of 64
-    k: np.ndarray  # (slots, heads, C, k) f16 or f32
+    k: np.ndarray  # (slots, heads, C, k), or the bytes of a line where it is kept in blocks
     v: np.ndarray  # (slots, heads, C, v)
 
     def parts(self, slot: int, positions: int) -> tuple[np.ndarray, np.ndarray]:
@@ -41,8 +40,8 @@ class States:
 
     declarations: Ring, Matrix and Window records, or a mapping whose values they are.
     context: positions a slot keeps. pass_width: columns of the widest pass; a sliding ring keeps
-    that many positions besides its window. dtype: of keys and values, "f16" or "f32"; recurrent
-    states are f32 always. Raises StateError.
+    that many positions besides its window. type_k, type_v: what keys and values are kept as, a
+    key of CACHE_TYPES; recurrent states are f32 always. Raises StateError.
     """
 
     def __init__(
@@ -51,10 +50,13 @@ class States:
         slots: int,
         context: int,
         pass_width: int,
-        dtype: str = "f16",
+        type_k: str = "f16",
+        type_v: str = "f16",
     ):
-        if dtype not in DTYPES:
-            raise StateError(f"a cache of {dtype!r}: golem keeps keys and values as f16 or f32")
+        for name in (type_k, type_v):
+            if name not in CACHE_TYPES:
+                known = ", ".join(CACHE_TYPES)
+                raise StateError(f"a cache of {name!r}: golem keeps keys and values as {known}")
         if min(slots, context, pass_width) < 1:
             raise StateError(
                 f"{slots} slots of {context} positions and passes of {pass_width} columns: "
@@ -63,21 +65,25 @@ class States:
         self.slots = slots
         self.context = context
         self.pass_width = pass_width
-        self.dtype = dtype
+        self.type_k, self.type_v = type_k, type_v
         self.rings: dict[str, RingArrays] = {}
         self.matrices: dict[str, np.ndarray] = {}  # (slots, heads, v, k) f32
         self.windows: dict[str, np.ndarray] = {}  # (slots, rows, channels) f32
         if isinstance(declarations, Mapping):
             declarations = declarations.values()
+        declarations = list(declarations)
+        rings = [d for d in declarations if isinstance(d, Ring)]
+        # values of a line that are turned together before they are kept in blocks; 0 = none
+        self.turn_k = turns(CACHE_TYPES[type_k], rings, "k")
+        self.turn_v = turns(CACHE_TYPES[type_v], rings, "v")
         for d in declarations:
             self._allocate(d)
 
     def _allocate(self, d: State) -> None:
         if isinstance(d, Ring):
             capacity = d.capacity(self.context, self.pass_width)
-            kept = DTYPES[self.dtype]
-            k = _zeros((self.slots, d.heads, capacity, d.k), kept)
-            v = _zeros((self.slots, d.heads, capacity, d.v), kept)
+            k = self._lines(d, capacity, d.k, CACHE_TYPES[self.type_k])
+            v = self._lines(d, capacity, d.v, CACHE_TYPES[self.type_v])
             self.rings[d.name] = RingArrays(d, capacity, k, v)
         elif isinstance(d, Matrix):
             self.matrices[d.name] = _zeros((self.slots, d.heads, d.v, d.k), np.float32)
@@ -86,15 +92,13 @@ class States:
         else:
             raise StateError(f"{d!r} is neither a Ring, a Matrix nor a Window")
 
-    @property
-    def type_k(self) -> str:
-        """What keys are kept as."""
-        return self.dtype
-
-    @property
-    def type_v(self) -> str:
-        """What values are kept as."""
-        return self.dtype
+    def _lines(self, d: Ring, capacity: int, width: int, kind: CacheType) -> np.ndarray:
+        if kind.block and width % BLOCK:
+            raise StateError(
+                f"a {kind.name} cache needs a head size that is a multiple of {BLOCK}; "
+                f"this model's is {width}"
+            )
+        return _zeros((self.slots, d.heads, capacity, kind.line(width)), kind.dtype)
 
     @property
     def recurrent(self) -> bool:

@@ -81,7 +81,7 @@ def test_a_picture_sees_itself_whole_in_sliding_blocks(kind, cuts):
 def test_the_picture_on_the_cpu_is_that_of_a_reference_whose_keys_and_values_are_f16():
     oracle = recorded("gemma4_dense12b")
     rounded, fast = (opened(kind, "gemma4_dense12b", sees=True) for kind in KINDS)
-    rounded.states = States(rounded.program.states, 1, 256, 64, dtype="f16")
+    rounded.states = States(rounded.program.states, 1, 256, 64, type_k="f16", type_v="f16")
     truth = rounded.run(picture(oracle, 0, 28), ("logits",))["logits"]
     found = fast.run(picture(oracle, 0, 28), ("logits",))["logits"]
     assert relative_rms(found, truth) < 5e-4

@@ -149,7 +149,7 @@ class FakeExecutor:
     def __init__(self, slots: int, context: int):
         # What is fed lies where a real one keeps keys, so that it moves with the states.
         kept = [Ring("fed", 1, 1, 1)]
-        self.states = States(kept, slots, context, FakeModel.pass_width, dtype="f32")
+        self.states = States(kept, slots, context, FakeModel.pass_width, type_k="f32", type_v="f32")
         self.fed = self.states.rings["fed"].k[:, 0, :, 0]  # (slots, positions): tokens
         self.known = self.states.rings["fed"].v[:, 0, :, 0]  # 1 where something was fed
         self.gate = threading.Condition()

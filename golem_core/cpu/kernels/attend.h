@@ -7,6 +7,7 @@
 #define GOLEM_ATTEND_H
 
 #include "elementwise.h"
+#include "ring.h"
 #include "units.h"
 
 enum { KEYS = 64 };        /* keys of a block; ring capacities are multiples of it */
@@ -68,18 +69,18 @@ static inline void interval(const attention *a, const sequence *s, int64_t row, 
     if (*high > s->last) *high = s->last;
 }
 
-/* Where the keys (or values) of index .. lie, the KEYS of its block one after the other. */
-static inline const uint16_t *ring_block(const attention *a, const uint16_t *all, int width,
-                                         int slot, int head, int64_t index) {
-    const golem_ring *ring = &a->r->ring;
-    int64_t line = (int64_t)slot * ring->heads + head;
-    return all + (line * ring->capacity + index % ring->capacity) * width;
+/* Where the line of index .. lies; the KEYS of its block follow one after the other. */
+static inline const char *ring_line(const golem_ring *ring, const char *all, int64_t bytes, int slot,
+                                    int head, int64_t index) {
+    int64_t place = (int64_t)slot * ring->heads + head;
+    return all + (place * ring->capacity + index % ring->capacity) * bytes;
 }
 
 /* One head's result: acc / total, stored, and quantised where a product reads it. */
 static inline void store_head(const attention *a, float *acc, float total, int64_t row, int head) {
     vf by = vset(total > 0 ? 1.0f / total : total == total ? 0.0f : total);
     for (int i = 0; i < a->dv; i += LANES) vstore(acc + i, vmul(vload(acc + i), by));
+    if (a->r->ring.turn_v) ring_turn(acc, a->dv, a->r->ring.turn_v);
     if (a->out) {
         float *y = unit_at(a->out, &a->r->out[0], row, head);
         FOR_LANES(i, a->dv, count) vwrite(y + i, vload(acc + i), count);

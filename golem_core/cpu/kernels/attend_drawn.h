@@ -27,6 +27,7 @@ typedef struct {
     float *query;          /* (share, padded d) */
     float *part;           /* (share, LANES, LANES): a key's products, one lane an element mod 16 */
     float *scores;         /* (share, CHUNK) */
+    float *lines;          /* (KEYS, padded d or dv): of a ring that is not f16 */
     float *result;         /* of the chunk that runs */
     float *whole;          /* of the chunks so far */
 } drawn_scratch;
@@ -37,6 +38,7 @@ static int64_t drawn_layout(drawn_scratch *t, char *base, int d, int dv, int sha
     TAKE(query, share * padded(d));
     TAKE(part, share * LANES * LANES);
     TAKE(scores, share * CHUNK);
+    TAKE(lines, KEYS * padded(d < dv ? dv : d));
     TAKE(result, result_floats(share, dv));
     TAKE(whole, result_floats(share, dv));
 #undef TAKE
@@ -68,15 +70,21 @@ static inline vf vsum16(const float *x) {
 #endif
 }
 
+/* Sixteen elements of a line that is f16 or, with half 0, f32. */
+static inline __attribute__((always_inline)) vf read_line(const void *line, int i, int count,
+                                                          const int half) {
+    return half ? vread_half((const uint16_t *)line + i, count) : vread((const float *)line + i, count);
+}
+
 /* part[head][slot] = the products of one key with each query, not yet summed over lanes */
 static inline __attribute__((always_inline)) void multiply_key(const drawn_scratch *t,
-                                                               const uint16_t *key, int d,
+                                                               const void *key, int d,
                                                                const int vectors, int share,
-                                                               int slot) {
+                                                               int slot, const int half) {
     vf k[vectors];
     for (int v = 0; v < vectors; v++) {
         int left = d - v * LANES;
-        k[v] = vread_half(key + v * LANES, left < LANES ? left : LANES);
+        k[v] = read_line(key, v * LANES, left < LANES ? left : LANES, half);
     }
     for (int h = 0; h < share; h++) {
         const float *q = t->query + h * vectors * LANES;
@@ -88,15 +96,15 @@ static inline __attribute__((always_inline)) void multiply_key(const drawn_scrat
 
 /* acc[head] += weights times values from .. to - 1 of one block, for VECTORS * 16 elements */
 static inline __attribute__((always_inline)) void add_block(
-    const uint16_t *value, int width, const float *scores, int from, int to, float *acc, int wide,
-    const int heads, const int vectors, int count) {
+    const void *value, int v0, int width, const float *scores, int from, int to, float *acc, int wide,
+    const int heads, const int vectors, int count, const int half) {
     vf sum[4][4];
     for (int h = 0; h < heads; h++)
         for (int v = 0; v < vectors; v++) sum[h][v] = vload(acc + h * wide + v * LANES);
     for (int j = from; j < to; j++) {
         vf x[4];
         for (int v = 0; v < vectors; v++)
-            x[v] = vread_half(value + (int64_t)j * width + v * LANES, v + 1 < vectors ? LANES : count);
+            x[v] = read_line(value, j * width + v0 + v * LANES, v + 1 < vectors ? LANES : count, half);
         for (int h = 0; h < heads; h++) {
             vf p = vset(scores[h * CHUNK + j]);
             for (int v = 0; v < vectors; v++) sum[h][v] = vfma(p, x[v], sum[h][v]);
@@ -106,15 +114,18 @@ static inline __attribute__((always_inline)) void add_block(
         for (int v = 0; v < vectors; v++) vstore(acc + h * wide + v * LANES, sum[h][v]);
 }
 
-static void add_values_of(const uint16_t *value, int dv, const float *scores, int from, int to,
-                          float *acc, int share) {
+/* stride: elements from one line to the next */
+static inline __attribute__((always_inline)) void add_values_of(const void *value, int stride, int dv,
+                                                                const float *scores, int from,
+                                                                int to, float *acc, int share,
+                                                                const int half) {
     int wide = padded(dv);
     for (int h = 0; h < share;) {
         int heads = share - h < 4 ? share - h : 4, v0 = 0;
         const float *s = scores + h * CHUNK;
         float *a = acc + h * wide;
 #define ADD(HEADS, VECTORS, COUNT) \
-    add_block(value + v0, dv, s, from, to, a + v0, wide, HEADS, VECTORS, COUNT)
+    add_block(value, v0, stride, s, from, to, a + v0, wide, HEADS, VECTORS, COUNT, half)
         for (; v0 + 4 * LANES <= dv; v0 += 4 * LANES) switch (heads) {
             case 4: ADD(4, 4, LANES); break;
             case 3: ADD(3, 4, LANES); break;
@@ -123,8 +134,8 @@ static void add_values_of(const uint16_t *value, int dv, const float *scores, in
             }
         for (; v0 < dv; v0 += LANES)
             for (int i = 0; i < heads; i++)
-                add_block(value + v0, dv, s + i * CHUNK, from, to, a + i * wide + v0, wide, 1, 1,
-                          dv - v0 < LANES ? dv - v0 : LANES);
+                add_block(value, v0, stride, s + i * CHUNK, from, to, a + i * wide + v0, wide, 1, 1,
+                          dv - v0 < LANES ? dv - v0 : LANES, half);
 #undef ADD
         h += heads;
     }
@@ -136,15 +147,26 @@ static void attend_chunk(const attention *a, const drawn_scratch *t, const seque
     static const float steps[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     int64_t start = low / CHUNK * CHUNK;
     int from = (int)(low - start), end = (int)(high - start) + 1, vectors = padded(a->d) / LANES;
+    const golem_ring *ring = &a->r->ring;
+    int64_t key_bytes = ring_line_bytes(ring->type_k, a->d);
+    int64_t value_bytes = ring_line_bytes(ring->type_v, a->dv);
     for (int j = from / LANES * LANES; j < end; j += LANES) {
-        const uint16_t *key = ring_block(a, a->r->ring.k, a->d, s->slot, head, start + j);
+        const char *key = ring_line(ring, ring->k, key_bytes, s->slot, head, start + j);
+        int half = ring->type_k == RING_F16;
         for (int l = 0; l < LANES; l++) {
-            const uint16_t *line = key + (int64_t)l * a->d;
-            switch (vectors) {
-            case 4: multiply_key(t, line, a->d, 4, a->share, l); break;
-            case 8: multiply_key(t, line, a->d, 8, a->share, l); break;
-            case 16: multiply_key(t, line, a->d, 16, a->share, l); break;
-            default: multiply_key(t, line, a->d, vectors, a->share, l);
+            const char *line = key + l * key_bytes;
+            if (!half) {
+                ring_get(ring->type_k, line, a->d, t->lines);
+                line = (const char *)t->lines;
+            }
+            switch (half ? vectors : -vectors) {
+            case 4: multiply_key(t, line, a->d, 4, a->share, l, 1); break;
+            case 8: multiply_key(t, line, a->d, 8, a->share, l, 1); break;
+            case 16: multiply_key(t, line, a->d, 16, a->share, l, 1); break;
+            case -4: multiply_key(t, line, a->d, 4, a->share, l, 0); break;
+            case -8: multiply_key(t, line, a->d, 8, a->share, l, 0); break;
+            case -16: multiply_key(t, line, a->d, 16, a->share, l, 0); break;
+            default: multiply_key(t, line, a->d, vectors, a->share, l, half);
             }
         }
         vf at = vadd(vload(steps), vset((float)j));
@@ -172,8 +194,16 @@ static void attend_chunk(const attention *a, const drawn_scratch *t, const seque
     memset(to.acc, 0, (size_t)a->share * padded(a->dv) * 4);
     for (int j = from; j < end;) {
         int base = j / KEYS * KEYS, stop = base + KEYS < end ? base + KEYS : end;
-        const uint16_t *value = ring_block(a, a->r->ring.v, a->dv, s->slot, head, start + base);
-        add_values_of(value, a->dv, t->scores + base, j - base, stop - base, to.acc, a->share);
+        const char *value = ring_line(ring, ring->v, value_bytes, s->slot, head, start + base);
+        const float *scores = t->scores + base;
+        if (ring->type_v == RING_F16) {
+            add_values_of(value, a->dv, a->dv, scores, j - base, stop - base, to.acc, a->share, 1);
+        } else {
+            int wide = padded(a->dv);
+            for (int i = j - base; i < stop - base; i++)
+                ring_get(ring->type_v, value + i * value_bytes, a->dv, t->lines + i * wide);
+            add_values_of(t->lines, wide, a->dv, scores, j - base, stop - base, to.acc, a->share, 0);
+        }
         j = stop;
     }
 }
@@ -203,6 +233,7 @@ static drawn_scratch drawn_begin(const attention *a, int64_t row, int head) {
     for (int h = 0; h < a->share; h++) {
         const float *q = unit_at(a->q, &a->r->in[0], row, head * a->share + h);
         FOR_LANES(i, a->d, count) vstore(t.query + h * wide + i, vread(q + i, count));
+        if (a->r->ring.turn_k) ring_turn(t.query + h * wide, a->d, a->r->ring.turn_k);
     }
     return t;
 }

@@ -27,6 +27,8 @@ typedef struct {
     float *most, *total;         /* (rows,) */
     float *far;                  /* (rows, rels): q·rel */
     const float **query;         /* (rows,) */
+    float *turned;               /* (rows, d): queries, where the ring's keys are turned */
+    float *lines;                /* (LANES, d or dv): of a ring that is not f16 */
     int64_t *low, *high;         /* (columns,) */
 } tile_scratch;
 
@@ -41,6 +43,8 @@ static int64_t tile_layout(tile_scratch *t, char *base, int d, int dv, int share
     TAKE(total, rows * 4);
     TAKE(far, rows * rels * 4);
     TAKE(query, rows * 8);
+    TAKE(turned, rows * d * 4);
+    TAKE(lines, LANES * (d < dv ? dv : d) * 4);
     TAKE(low, columns * 8);
     TAKE(high, columns * 8);
 #undef TAKE
@@ -84,19 +88,34 @@ static inline void turn16(const vf *x, vf *y) {
 }
 #endif
 
-/* Sixteen elements of a key or value: from the ring, or from the rows of this pass. */
-static inline vf read_key(const uint16_t *half, const float *row, int i, int count) {
-    return half ? vread_half(half + i, count) : vread(row + i, count);
+/* A key or value: sixteen elements of it, f16 in the ring or f32 elsewhere. */
+typedef struct {
+    const uint16_t *half;
+    const float *row;
+} tile_line;
+
+static inline vf read_element(tile_line line, int i, int count) {
+    return line.half ? vread_half(line.half + i, count) : vread(line.row + i, count);
+}
+
+/* The line of one index in the ring; what is not f16 is read into `to`. */
+static inline tile_line line_of_ring(int type, const char *line, int width, float *to) {
+    if (type == RING_F16) return (tile_line){.half = (const uint16_t *)line};
+    ring_get(type, line, width, to);
+    return (tile_line){.row = to};
 }
 
 /* The keys and values of indices low .. high of one block, as f32; the other places hold zeros. */
 static void load_block(const attention *a, const sequence *s, int head, int64_t block, int64_t low,
                        int64_t high, tile_scratch *t) {
     const golem_record *r = a->r;
-    const uint16_t *k = NULL, *v = NULL;
+    const golem_ring *ring = &r->ring;
+    const char *k = NULL, *v = NULL;
+    int64_t key_bytes = ring_line_bytes(ring->type_k, a->d);
+    int64_t value_bytes = ring_line_bytes(ring->type_v, a->dv);
     if (r->i[9]) {
-        k = ring_block(a, r->ring.k, a->d, s->slot, head, block);
-        v = ring_block(a, r->ring.v, a->dv, s->slot, head, block);
+        k = ring_line(ring, ring->k, key_bytes, s->slot, head, block);
+        v = ring_line(ring, ring->v, value_bytes, s->slot, head, block);
     }
     int wide = padded(a->dv);
     for (int j = 0; j < KEYS; j++) {
@@ -106,25 +125,30 @@ static void load_block(const attention *a, const sequence *s, int head, int64_t 
             for (int i = 0; i < wide; i += LANES) vstore(to + i, vzero());
             continue;
         }
-        const float *line = k ? NULL : unit_at(a->v, &r->in[2], row, head);
-        FOR_LANES(i, a->dv, count)
-            vstore(to + i, read_key(v ? v + (int64_t)j * a->dv : NULL, line, i, count));
+        tile_line line = v ? line_of_ring(ring->type_v, v + j * value_bytes, a->dv, t->lines)
+                           : (tile_line){.row = unit_at(a->v, &r->in[2], row, head)};
+        FOR_LANES(i, a->dv, count) vstore(to + i, read_element(line, i, count));
     }
-    for (int j = 0; j < KEYS; j += LANES)
+    for (int j = 0; j < KEYS; j += LANES) {
+        tile_line lines[LANES];
+        for (int l = 0; l < LANES; l++) {
+            int64_t index = block + j + l;
+            if (index < low || index > high) continue;
+            lines[l] = k ? line_of_ring(ring->type_k, k + (j + l) * key_bytes, a->d,
+                                        t->lines + l * a->d)
+                         : (tile_line){.row = unit_at(a->k, &r->in[1], s->first + index, head)};
+        }
         FOR_LANES(i, a->d, count) {
             vf in[LANES], out[LANES];
             for (int l = 0; l < LANES; l++) {
                 int64_t index = block + j + l;
-                if (index < low || index > high) {
-                    in[l] = vzero();
-                    continue;
-                }
-                const float *line = k ? NULL : unit_at(a->k, &r->in[1], s->first + index, head);
-                in[l] = read_key(k ? k + (int64_t)(j + l) * a->d : NULL, line, i, count);
+                int seen = index >= low && index <= high;
+                in[l] = seen ? read_element(lines[l], i, count) : vzero();
             }
             turn16(in, out);
             for (int l = 0; l < count; l++) vstore(t->keys + (int64_t)(i + l) * KEYS + j, out[l]);
         }
+    }
 }
 
 /* scores[row][key] = query[row] · key, one lane a key, in order of the elements */
@@ -242,6 +266,11 @@ static void attend_tile(const attention *a, const sequence *s, int64_t from, int
     for (int i = 0; i < rows; i++) {
         int query = head * a->share + i % a->share;
         t.query[i] = unit_at(a->q, &a->r->in[0], from + i / a->share, query);
+        if (a->r->ring.turn_k) {
+            float *turned = memcpy(t.turned + i * a->d, t.query[i], (size_t)a->d * 4);
+            ring_turn(turned, a->d, a->r->ring.turn_k);
+            t.query[i] = turned;
+        }
         t.most[i] = -INFINITY;
         t.total[i] = 0;
         for (int e = 0; e < wide; e += LANES) vstore(t.acc + i * wide + e, vzero());

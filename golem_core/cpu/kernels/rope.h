@@ -2,6 +2,7 @@
 #ifndef GOLEM_ROPE_KERNELS_H
 #define GOLEM_ROPE_KERNELS_H
 
+#include "ring.h"
 #include "units.h"
 
 /* in: positions (rows, axes) i32. data: freq f32, axis i32. f: scale. width: 2 * pairs */
@@ -72,20 +73,21 @@ static void rows_rope(const golem_record *r, golem_worker *w, int64_t from, int6
 static void rows_store(const golem_record *r, golem_worker *w, int64_t from, int64_t to) {
     char *bx = base_of(&r->in[0], w);
     const golem_ring *ring = &r->ring;
-    uint16_t *all = r->i[0] ? ring->v : ring->k;
+    char *all = r->i[0] ? ring->v : ring->k;
+    int type = r->i[0] ? ring->type_v : ring->type_k, turn = r->i[0] ? ring->turn_v : ring->turn_k;
+    int64_t bytes = ring_line_bytes(type, r->width);
+    float turned[turn ? r->width : 1];
     FOR_UNITS(r, from, to, row, head) {
         const float *x = unit_at(bx, &r->in[0], row, head);
         int64_t column = row / ring->rate;
         int64_t index = (int64_t)w->pass->index[column] * ring->rate + row % ring->rate;
         int64_t place = w->pass->slot[column] * (int64_t)ring->heads + head;
-        uint16_t *y = all + (place * ring->capacity + index % ring->capacity) * r->width;
-        int i = 0;
-        for (; i + LANES <= r->width; i += LANES) vstore_half(y + i, vload(x + i));
-        if (i < r->width) {
-            uint16_t t[LANES];
-            vstore_half(t, vload_n(x + i, r->width - i));
-            memcpy(y + i, t, (size_t)(r->width - i) * 2);
+        if (turn) {
+            memcpy(turned, x, (size_t)r->width * 4);
+            ring_turn(turned, r->width, turn);
+            x = turned;
         }
+        ring_put(type, x, r->width, all + (place * ring->capacity + index % ring->capacity) * bytes);
     }
 }
 

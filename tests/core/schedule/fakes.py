@@ -120,7 +120,7 @@ class FakeExecutor:
     def __init__(self, slots=1, context=256, window=0, pass_width=32, recurrent=False):
         ring = Ring("ring", 1, 1, 1, window=window or None)  # keys: positions + 1; values: tokens
         states = [ring, *([Matrix("digest", 1, 1, 2)] if recurrent else [])]
-        self.states = States(states, slots, context, pass_width, dtype="f32")
+        self.states = States(states, slots, context, pass_width, type_k="f32", type_v="f32")
         arrays = self.states.rings["ring"]
         self.window = window
         self.capacity = arrays.capacity

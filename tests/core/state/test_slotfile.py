@@ -74,7 +74,10 @@ def test_what_is_written_is_read_bit_for_bit(tmp_path):
         (lambda m: fit(m, model="abd"), "the slot was saved for another model"),
         (lambda m: fit(m, vocabulary=20), "Invalid tokens in slot save file"),
         (lambda m: fit(states(context=120)), "saved with a 100-token context, this engine has 120"),
-        (lambda m: fit(states(dtype="f32")), "saved with a f16 cache of keys.* keeps f32"),
+        (
+            lambda m: fit(states(type_k="f32", type_v="f32")),
+            "saved with a f16 cache of keys.* keeps f32",
+        ),
         (lambda m: fit(states(DECLARED[1:])), "layers do not match this model"),
         (lambda m: replace(fit(m), owners=(128,)), "cache shape does not match"),
         (lambda m: fit(states(DECLARED[:3])), "do not match this model"),

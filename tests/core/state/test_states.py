@@ -41,7 +41,7 @@ def test_a_sliding_ring_is_never_larger_than_the_context_needs():
 
 
 def test_arrays_are_zero_aligned_contiguous_and_of_the_cache_type():
-    states = States({d.name: d for d in DECLARED}, 2, 100, 16, dtype="f16")
+    states = States({d.name: d for d in DECLARED}, 2, 100, 16, type_k="f16", type_v="f16")
     arrays = [a for r in states.rings.values() for a in (r.k, r.v)]
     assert all(a.dtype == np.float16 for a in arrays)
     arrays += [*states.matrices.values(), *states.windows.values()]
@@ -50,7 +50,9 @@ def test_arrays_are_zero_aligned_contiguous_and_of_the_cache_type():
         assert array.flags.c_contiguous and array.flags.writeable
         assert array.ctypes.data % 64 == 0
     assert states.nbytes == sum(a.nbytes for a in arrays)
-    assert States(DECLARED, 2, 100, 16, dtype="f32").rings["full"].k.dtype == np.float32
+    assert (
+        States(DECLARED, 2, 100, 16, type_k="f32", type_v="f32").rings["full"].k.dtype == np.float32
+    )
 
 
 def test_memory_that_nobody_touched_costs_nothing():
@@ -112,7 +114,8 @@ def test_only_recurrent_states_cannot_be_rewound():
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"dtype": "q9"}, "a cache of 'q9'"),
+        ({"type_k": "q9"}, "a cache of 'q9'"),
+        ({"type_v": "q8_0"}, "a q8_0 cache needs a head size that is a multiple of 32"),
         ({"slots": 0}, "0 slots"),
         ({"declarations": ["ring"]}, "neither a Ring"),
         ({"context": 1 << 60}, "lower -context"),
