@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy as np
 from golem_core.formats.blocks import BlockType, by_name, dequantise
 from golem_core.formats.errors import FormatError, shown
 from golem_core.formats.header import TensorInfo, read_header
-from golem_core.formats.mapped import MappedFile
+from golem_core.formats.mapped import MappedFile, OpenFiles
 from golem_core.formats.metadata import Metadata
 from golem_core.formats.writer import write_gguf
 
@@ -52,7 +51,7 @@ class Tensor:
         return dequantise(self.data, self.type)
 
 
-class GGUF:
+class GGUF(OpenFiles):
     """An open model file.
 
     ``path`` the file named, ``paths`` all of its parts, ``version``, ``alignment`` (bytes),
@@ -61,8 +60,8 @@ class GGUF:
 
     def __init__(self, parts: "list[_Part]"):
         first = parts[0]
+        super().__init__([part.file for part in parts])
         self.path = first.file.path
-        self.paths = tuple(part.file.path for part in parts)
         self.version = first.version
         self.alignment = first.alignment
         self.metadata = first.metadata
@@ -125,34 +124,11 @@ class GGUF:
                 digest.update(flat[at : at + SAMPLE])
         return digest.hexdigest()
 
-    def changed(self) -> bool:
-        """Whether any part on disk is no longer the file that was opened, by size, inode or mtime.
-
-        From then on the map may be cut short, and what is missing reads as zeros.
-        """
-        return any(part.file.changed() for part in self._parts)
-
-    @property
-    def lost(self) -> bool:
-        """Whether something was read that is no longer in the file: it read as zeros."""
-        return any(part.file.lost for part in self._parts)
-
     def close(self) -> None:
         """Forget tensors and metadata; the map goes when the last array over it does."""
         self.tensors = {}
         for part in self._parts:
             part.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<GGUF {self.path}: {len(self.metadata)} keys, {len(self.tensors)} tensors>"

@@ -8,6 +8,8 @@ before a use, and `lost` after it.
 import os
 import stat
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 
@@ -73,6 +75,46 @@ class MappedFile:
         """Let go of the map; it stays until the last view of it is gone."""
         self.bytes = np.empty(0, np.uint8)
         self._map = None
+
+
+class OpenFiles:
+    """What every reader is that keeps files mapped: watched, closed, a context manager."""
+
+    def __init__(self, files: list[MappedFile]):
+        self.files = files
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files on disk."""
+        return tuple(file.path for file in self.files)
+
+    def changed(self) -> bool:
+        """Whether a file on disk is no longer the one that was opened, by size, inode or mtime.
+
+        From then on the map may be cut short, and what is missing reads as zeros.
+        """
+        return any(file.changed() for file in self.files)
+
+    @property
+    def lost(self) -> bool:
+        """Whether something was read that is no longer in a file: it read as zeros."""
+        return any(file.lost for file in self.files)
+
+    def close(self) -> None:
+        """Let go of the files; a map goes when the last array over it does."""
+        for file in self.files:
+            file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:

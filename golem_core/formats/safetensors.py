@@ -9,14 +9,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 import numpy as np
 
 from golem_core.formats.errors import FormatError, shown
-from golem_core.formats.mapped import MappedFile
+from golem_core.formats.mapped import MappedFile, OpenFiles
 
 __all__ = ["FormatError", "SafeTensor", "Safetensors"]
 
@@ -69,14 +68,14 @@ class SafeTensor:
         return np.require(self.data, requirements="A")
 
 
-class Safetensors:
+class Safetensors(OpenFiles):
     """An open checkpoint: ``tensors`` by name, ``metadata`` (strings of ``__metadata__``)."""
 
-    def __init__(self, path: Path, files: list[MappedFile]):
+    def __init__(self, path: Path):
+        super().__init__([])
         self.path = path
         self.tensors: dict[str, SafeTensor] = {}
         self.metadata: dict[str, str] = {}
-        self._files = files
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, mapped: bool = True) -> Self:
@@ -85,7 +84,7 @@ class Safetensors:
         ``mapped=False`` reads the files into memory. ``FormatError`` for whatever is unsound.
         """
         target = _resolve(Path(path))
-        opened = cls(target, [])
+        opened = cls(target)
         try:
             if target.suffix == ".json":
                 for shard, names in _shards(target).items():
@@ -97,42 +96,16 @@ class Safetensors:
             raise
         return opened
 
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """The files that hold the tensors."""
-        return tuple(file.path for file in self._files)
-
     def numpy(self, name: str) -> np.ndarray:
         """The values of a tensor (see `SafeTensor.numpy`); ``FormatError`` if there is none."""
         if name not in self.tensors:
             raise FormatError(f"{self.path}: has no tensor {shown(name)}")
         return self.tensors[name].numpy()
 
-    def changed(self) -> bool:
-        """Whether a file on disk is no longer the one opened, by size, inode or mtime."""
-        return any(file.changed() for file in self._files)
-
-    @property
-    def lost(self) -> bool:
-        """Whether something was read that is no longer in a file: it read as zeros."""
-        return any(file.lost for file in self._files)
-
     def close(self) -> None:
         """Forget the tensors; a map goes when the last array over it does."""
         self.tensors = {}
-        for file in self._files:
-            file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        super().close()
 
     def __repr__(self) -> str:
         return f"<Safetensors {self.path}: {len(self.tensors)} tensors>"
@@ -140,7 +113,7 @@ class Safetensors:
     def _read(self, path: Path, mapped: bool, wanted: set[str] | None) -> None:
         """Add the tensors of a file, or those of its tensors that are ``wanted``."""
         file = MappedFile(path, mapped=mapped)
-        self._files.append(file)
+        self.files.append(file)
         tensors, metadata = _read_file(str(path), file.bytes)
         if wanted is not None:
             missing = sorted(wanted - tensors.keys())

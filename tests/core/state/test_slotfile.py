@@ -41,7 +41,7 @@ def stored(memory, count=90, at=20):
     random = np.random.default_rng(5)
     owners = (random.integers(-1, 90, 64).astype(np.int32),)
     copy = random.integers(0, 256, memory.recurrent_bytes).astype(np.uint8)
-    tokens = random.integers(0, 50, count).astype(np.int32)
+    tokens = random.integers(-9, 50, count).astype(np.int32)  # below 0: rows of a picture
     return Stored(tokens, memory.save(1, count), owners, ((at, copy),), recurrent=True)
 
 
