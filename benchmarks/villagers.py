@@ -1,0 +1,135 @@
+"""Five villagers who talk: what copies of a recurrent state save of reading.
+
+    python -m benchmarks.villagers [--random qwen35-9b:q4_k] [--blocks 4] [--sheet 3800]
+        [--threads 2] [--checkpoints 3]
+
+Each villager is asked three times; every prompt is a long sheet with another short ending. Twice,
+with and without copies in turns: in one slot, all of them on one sheet, and in five slots at once,
+each on a sheet of its own. A delta net cannot be rewound, so without copies every prompt is read
+whole. Weights are random: what is said means nothing, how long it takes does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from golem_core.model import open_decoder
+from golem_core.sample import SamplerParams
+from golem_core.schedule import Engine, Request
+from golem_server.bench.invented import parse, write_invented
+from golem_server.bench.shapes import SHAPES
+
+VILLAGERS, TURNS, ENDING, DRAWN = 5, 3, 40, 8
+GREEDY = SamplerParams(temperature=0.0)
+
+
+@dataclass
+class Village:
+    """seconds of all answers, positions that were read for them, and the longest wait for one."""
+
+    seconds: float = 0.0
+    read: int = 0
+    longest: float = 0.0
+
+
+def prompts(vocabulary: int, sheet: int, shared: bool, seed: int) -> list[list[np.ndarray]]:
+    """Tokens of every villager's turns."""
+    rng = np.random.default_rng(seed)
+
+    def tokens(count: int) -> np.ndarray:
+        return rng.integers(0, vocabulary, count)
+
+    sheets = [tokens(sheet)] * VILLAGERS if shared else [tokens(sheet) for _ in range(VILLAGERS)]
+    return [[np.concatenate([s, tokens(ENDING)]) for _ in range(TURNS)] for s in sheets]
+
+
+def talk(model, talks: list[list[np.ndarray]], slots: int, checkpoints: int) -> Village:
+    """Every villager's turns in order: the villagers at once, or after each other in one slot."""
+    found, door = Village(), threading.Lock()
+
+    def ask(engine: Engine, tokens: np.ndarray) -> None:
+        began = time.monotonic()
+        request = Request(tokens=tokens.tolist(), max_tokens=DRAWN, params=GREEDY)
+        result = engine.submit(request).wait(3600)
+        with door:
+            found.read += result.prompt_tokens - result.cached_tokens
+            found.longest = max(found.longest, time.monotonic() - began)
+
+    def all_turns(engine: Engine, turns: list[np.ndarray]) -> None:
+        for tokens in turns:
+            ask(engine, tokens)
+
+    memory = 1 << 40  # what is granted is asked for, so that figures compare
+    with Engine(model, slots=slots, checkpoints=checkpoints, checkpoint_memory=memory) as engine:
+        began = time.monotonic()
+        if slots == 1:
+            for turn in range(TURNS):
+                for turns in talks:
+                    ask(engine, turns[turn])
+        else:
+            threads = [threading.Thread(target=all_turns, args=(engine, t)) for t in talks]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        found.seconds = time.monotonic() - began
+    return found
+
+
+def table(cases: dict[str, tuple[Village, Village]]) -> str:
+    """Without and with copies, and their ratio, in Markdown."""
+    lines = ["| | read | seconds | longest wait | read | seconds | longest wait | ratio |"]
+    lines.append("|---" * 8 + "|")
+    for name, (without, with_copies) in cases.items():
+        cells = [f"{v.read} | {v.seconds:.1f} | {v.longest:.1f}" for v in (without, with_copies)]
+        ratio = without.seconds / with_copies.seconds
+        lines.append(f"| {name} | {' | '.join(cells)} | {ratio:.1f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--random", default="qwen35-9b:q4_k", help="shape and type of the weights")
+    parser.add_argument("--blocks", type=int, default=4, help="of the shape's blocks (4)")
+    parser.add_argument("--sheet", type=int, default=3800, help="tokens of a sheet (3800)")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--checkpoints", type=int, default=3, help="copies a slot keeps (3)")
+    args = parser.parse_args()
+    name, mixture = parse(args.random)
+    shape = replace(SHAPES[name], blocks=args.blocks)
+    with tempfile.TemporaryDirectory(prefix="villagers-") as folder:
+        path = write_invented(Path(folder) / "village.gguf", shape, mixture)
+        slot = args.sheet + ENDING + DRAWN + 64
+        model = open_decoder(
+            path, context=VILLAGERS * slot, parallel=VILLAGERS, threads=args.threads
+        )
+        cases = {}
+        for label, shared in (("one sheet, one slot", True), ("sheets of their own", False)):
+            talks = prompts(shape.vocabulary, args.sheet, shared, seed=1)
+            slots = 1 if shared else VILLAGERS
+            found = [talk(model, talks, slots, count) for count in (0, args.checkpoints)]
+            cases[label] = tuple(found)
+        model.close()
+    both = [
+        Village(
+            *(sum(getattr(v, f) for v in column) for f in ("seconds", "read")),
+            max(v.longest for v in column),
+        )
+        for column in zip(*cases.values(), strict=True)
+    ]
+    print(
+        f"{args.random}, {args.blocks} blocks, {args.threads} threads: without copies, then with\n"
+    )
+    print(table(cases | {"both": tuple(both)}))
+
+
+if __name__ == "__main__":
+    main()
