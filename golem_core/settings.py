@@ -16,6 +16,7 @@ file, that over the default. A name nobody knows is refused with the nearest one
 import dataclasses
 import difflib
 import json
+import math
 import re
 import tomllib
 import typing
@@ -49,6 +50,7 @@ def setting(
     environment: bool = True,
     in_file: bool = True,
     secret: bool = False,
+    guards: bool = False,
 ) -> Any:
     """A field of a settings table.
 
@@ -62,9 +64,19 @@ def setting(
         environment: whether a ``GOLEM_*`` variable sets it.
         in_file: whether the TOML file may set it.
         secret: its value is never shown.
+        guards: without it something stands open, so an empty variable is no way to leave it out.
     """
     detail = _Detail(
-        help, low, high, tuple(choices), placeholder, own_name, environment, in_file, secret
+        help,
+        low,
+        high,
+        tuple(choices),
+        placeholder,
+        own_name,
+        environment,
+        in_file,
+        secret,
+        guards,
     )
     return dataclasses.field(default=default, metadata={"golem": detail})
 
@@ -80,6 +92,7 @@ class _Detail:
     environment: bool
     in_file: bool
     secret: bool
+    guards: bool
 
     @property
     def chosen_from(self) -> str:
@@ -131,6 +144,10 @@ def _positive_duration(text: str) -> float:
     return sum(float(n) * _UNITS[unit] for n, unit in re.findall(rf"{_AMOUNT}(ms|[smhd])", text))
 
 
+LONGEST = 3.2e9  # seconds of a duration: a century
+MOST = {"N": (1 << 31) - 1, "SIZE": 1 << 60, "TIME": LONGEST}  # where a setting has no limit
+
+
 def show_duration(seconds: float) -> str:
     """The shortest text that :func:`parse_duration` reads back: ``10m``, ``1.5s``, ``0s``."""
     for unit in ("d", "h", "m"):
@@ -147,7 +164,8 @@ def parse_size(text: str) -> int:
     match = re.fullmatch(rf"{_AMOUNT}\s*([kmgt]?)(i?b)?", text.strip().lower())
     if match is None:
         raise ValueError(text)
-    return int(float(match[1]) * _SIZES[match[2]])
+    count = float(match[1]) * _SIZES[match[2]]
+    return int(count) if math.isfinite(count) else MOST["SIZE"] + 1
 
 
 def show_size(count: int) -> str:
@@ -165,12 +183,25 @@ def _parse_list(text: str) -> tuple[str, ...]:
     return parts
 
 
+def _parse_path(text: str) -> Path:
+    if not text:  # which would be the folder that the program runs in
+        raise ValueError("an empty path")
+    return Path(text)
+
+
+def _parse_number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
 KINDS: dict[Any, Kind] = {
     str: Kind("a text", "TEXT", str, (str,)),
-    Path: Kind("a path", "FILE", Path, (str,)),
+    Path: Kind("a path", "FILE", _parse_path, (str,)),
     bool: Kind("true or false", "", parse_bool, (bool,), lambda value: str(value).lower()),
     int: Kind("a whole number", "N", int, (int,)),
-    float: Kind("a number", "X", float, (int, float), lambda value: f"{value:g}"),
+    float: Kind("a number", "X", _parse_number, (int, float), lambda value: f"{value:g}"),
     Duration: Kind(
         "a duration such as 30s, 10m or 1h30m",
         "TIME",
@@ -228,12 +259,15 @@ class Setting:
         d = self.detail
         if d.choices and value not in d.choices:
             raise SettingsError(f'{origin}: "{value}" is none of {d.chosen_from}')
+        high = d.high
+        if high is None and isinstance(value, int | float):
+            high = MOST.get(self.kind.placeholder)
         below = d.low is not None and not value >= d.low
-        if below or (d.high is not None and not value <= d.high):
+        if below or (high is not None and not value <= high):
             show = self.kind.show
-            span = f"at least {show(d.low)}" if d.low is not None else f"at most {show(d.high)}"
-            if d.low is not None and d.high is not None:
-                span = f"from {show(d.low)} to {show(d.high)}"
+            span = f"at least {show(d.low)}" if d.low is not None else f"at most {show(high)}"
+            if d.low is not None and high is not None and (d.high is not None or not below):
+                span = f"from {show(d.low)} to {show(high)}"
             raise SettingsError(f"{origin}: {show(value)} is out of range, it may be {span}")
         return value
 
@@ -316,7 +350,11 @@ def parse_flags(
         if not word.startswith("-") or word == "-":
             raise SettingsError(f'"{word}" is not a flag; flags begin with a dash, -model FILE')
         name, equals, text = word.lstrip("-").partition("=")
-        if name in verbs and not equals:
+        if name == "h" and "h" not in known:
+            name = "help"
+        if name in verbs:
+            if equals:
+                raise SettingsError(f"-{name} takes no value: write -{name} alone")
             asked.add(name)
         elif name in known:
             if not equals:
@@ -333,7 +371,10 @@ def parse_flags(
 
 
 def _nearest(name: str, names: Iterable[str], dash: str = "") -> str:
-    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    names = list(names)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    # A longer or a shorter word for the same: -temperature and -temp.
+    close = close or [one for one in names if len(one) > 2 and (one in name or name in one)][:1]
     return f"; did you mean {dash}{close[0]}?" if close else "; -help lists what exists"
 
 
@@ -408,6 +449,11 @@ def resolve(
             chosen[place] = (s.read(text, f"-{s.flag}"), f"-{s.flag}")
         elif s.variable is not None and environ.get(s.variable):
             chosen[place] = (s.read(environ[s.variable], s.variable), s.variable)
+        elif s.detail.guards and s.variable in environ:
+            raise SettingsError(
+                f"{s.variable} is set and empty: give it a value, or unset it to leave -{s.flag} "
+                "out"
+            )
         elif place in from_file:
             chosen[place] = from_file[place]
         else:

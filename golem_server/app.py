@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import falcon
+from falcon.routing import CompiledRouter
 
 from golem_core.sample import ParamError
 from golem_core.schedule import ScheduleError
@@ -40,7 +41,7 @@ def create_app(service: Service) -> "Application":
     Raises:
         SettingsError: when the file of keys cannot be used.
     """
-    app = falcon.App(middleware=[_Context(), Guards(service)])
+    app = falcon.App(middleware=[_Context(), Guards(service)], router=Router())
     errors = Errors()
     errors.words(anthropic.PATH, anthropic.error_body)
     errors.words("/api/", embed_ollama.error_body)
@@ -106,6 +107,14 @@ class _Context:
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         req.context.gone = client_gone(req.env)  # says whether the client has hung up
+
+
+class Router(CompiledRouter):
+    """Whatever answers GET answers HEAD, with the same status and headers and no body."""
+
+    def map_http_methods(self, resource: object, **arguments: Any) -> dict[str, Any]:
+        methods = super().map_http_methods(resource, **arguments)
+        return {"HEAD": methods["GET"], **methods} if "GET" in methods else methods
 
 
 class Errors:

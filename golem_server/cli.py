@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from golem_core.plugins import load_plugins
 from golem_core.settings import SettingsError
-from golem_server import config
+from golem_server import commands, config
 from golem_server.app import create_app
 from golem_server.commands import INTERRUPTED
 from golem_server.serve import Server, one_line
@@ -47,4 +47,4 @@ def run(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(commands.run("golem_server.cli", config.PROGRAM))

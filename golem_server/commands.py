@@ -3,39 +3,73 @@
 A program is imported inside, since an interrupt may come before it has begun.
 """
 
+import argparse
 import importlib
+import os
+import sys
+from typing import Any
+
+from golem_server.stderr import say
 
 INTERRUPTED = 130  # what a shell calls a program that Ctrl-C ended
 
 
-def run(module: str) -> int:
-    """Import a module and run its ``main``; returns the exit status."""
+def run(module: str, program: str) -> int:
+    """Import a module and run its ``main``; returns the exit status.
+
+    What cannot be written to standard output is one line, and status 1: Python alone would try
+    again while it ends, and leave a traceback.
+    """
+    status = 0
     try:
-        return importlib.import_module(module).main()
+        try:
+            status = importlib.import_module(module).main()
+        except SystemExit as end:  # how argparse ends after its help, and for a wrong flag
+            status = int(end.code or 0)
+        if sys.stdout is not None:  # closed by whoever started the program
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not status:
+            say(f"{program}: standard output: {error.strerror}")
+        return status or 1
+    return status
+
+
+class Flags(argparse.ArgumentParser):
+    """Flags with one dash or two, ``-help`` among them."""
+
+    def __init__(self, *arguments: Any, **named: Any):
+        super().__init__(*arguments, **named, add_help=False)
+        self.add_argument("-h", "-help", "--help", action="help", help="print this text and leave")
+
+    def print_help(self, file: Any = None) -> None:
+        """Print it; unlike argparse's own, not silent where nothing can be written."""
+        print(self.format_help(), end="", file=file)
 
 
 def server() -> int:
     """``golem-server``."""
-    return run("golem_server.cli")
+    return run("golem_server.cli", "golem-server")
 
 
 def cli() -> int:
     """``golem-cli``."""
-    return run("golem_server.terminal")
+    return run("golem_server.terminal", "golem-cli")
 
 
 def bench() -> int:
     """``golem-bench``."""
-    return run("golem_server.bench")
+    return run("golem_server.bench", "golem-bench")
 
 
 def inspect() -> int:
     """``golem-inspect``."""
-    return run("golem_server.inspect")
+    return run("golem_server.inspect", "golem-inspect")
 
 
 def models() -> int:
     """``golem-models``."""
-    return run("golem_server.pinning")
+    return run("golem_server.pinning", "golem-models")

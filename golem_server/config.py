@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from golem_core.cpu.cores import check_threads
 from golem_core.model import memory_limit
 from golem_core.plugins import Plugins
 from golem_core.settings import (
@@ -32,7 +33,8 @@ ACTIONS = {
 OTHER_VARIABLES = {
     "GOLEM_CPU": "forces one instruction set: portable, avx2, avx512, amx or neon",
     "GOLEM_DEBUG_BATCHES": "when not empty, one line on stderr for every pass",
-    "GOLEM_PLAN": "plain turns every fusion of the planner off; the answers stay the same",
+    "GOLEM_PLAN": "plain turns every fusion of the planner off, the answers stay the same; show "
+    "writes what was planned to stderr",
     "GOLEM_EXT": "while building: only the extensions whose path contains this",
     "GOLEM_TEST_DATA": "while testing: the folder of the larger oracles",
 }
@@ -63,7 +65,10 @@ class ServerSettings:
     )
     alias: str = setting("", "the name it is served under; default: the file's, without .gguf")
     addr: str = setting(
-        "127.0.0.1:8080", "where to listen: host:port, [v6]:port or unix:/path", placeholder="ADDR"
+        "127.0.0.1:8080",
+        "where to listen: host:port, [v6]:port or unix:/path; without a host (:8080) on every IPv4 "
+        "address of this machine",
+        placeholder="ADDR",
     )
     context: int = setting(
         4096, "positions kept, cut between the slots; 0 = what the model was trained for", low=0
@@ -107,7 +112,7 @@ class ServerSettings:
     checkpoint_memory: Size = setting(
         0, "memory for these copies; 0 = a quarter of the machine's", low=0
     )
-    threads: int = setting(0, "cores to compute on; 0 = the physical ones", low=0, high=1024)
+    threads: int = setting(0, "cores to compute on; 0 = the physical ones", low=0)
     pass_width: int = setting(
         0, "most tokens of one pass; 0 = the best measured for this processor", low=0, high=4096
     )
@@ -124,8 +129,12 @@ class ServerSettings:
     rope_scale: float = setting(0.0, "by what factor to stretch it; 0 = the file's", low=0)
     rope_freq_base: float = setting(0.0, "base of the angles; 0 = the file's", low=0)
     rope_original_context: int = setting(0, "the context that is stretched; 0 = the file's", low=0)
-    api_key: tuple[str, ...] = setting((), "keys that are accepted; none = no key", secret=True)
-    api_key_file: Path | None = setting(None, "a file of further keys, one a line, # comments")
+    api_key: tuple[str, ...] = setting(
+        (), "keys that are accepted; none = no key", secret=True, guards=True
+    )
+    api_key_file: Path | None = setting(
+        None, "a file of further keys, one a line, # comments", guards=True
+    )
     cors: tuple[str, ...] = setting(
         (), "origins whose pages may call this server, or *", placeholder="ORIGIN"
     )
@@ -234,6 +243,10 @@ def validate(settings: Settings) -> None:
     server = settings["server"]
     require_something_to_serve(settings)
     parse_address(server.addr)
+    try:
+        check_threads(server.threads)
+    except ValueError as error:
+        raise SettingsError(f"-threads: {error}") from None
     if server.slot_save_path is not None and not server.slot_save_path.is_dir():
         raise SettingsError(f"-slot-save-path {server.slot_save_path}: is no folder")
     api_keys(server)

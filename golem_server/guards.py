@@ -78,7 +78,9 @@ class Guards:
         if not self.keys:
             return
         given = req.get_header("Authorization") or req.get_header("X-Api-Key") or ""
-        key = given.removeprefix("Bearer ").encode()
+        scheme, _, token = given.partition(" ")
+        token = token if scheme.lower() == "bearer" else given
+        key = token.strip().encode("latin-1", "replace")  # as WSGI brings headers
         # Every key is compared, so that the time says nothing about which one was near.
         if not sum(hmac.compare_digest(key, known) for known in self.keys):
             raise Refusal("Invalid API Key", "authentication_error")

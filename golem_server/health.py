@@ -7,7 +7,8 @@ from golem_server.service import Phase, Service
 
 
 class Health:
-    """``GET /health``: 503 while the model is loaded or the server shuts down."""
+    """``GET /health``: 503 while the model is loaded, when its file was changed under the server,
+    and while the server shuts down."""
 
     def __init__(self, service: Service):
         self.service = service
@@ -17,14 +18,12 @@ class Health:
         if phase is Phase.LOADING:
             answer(resp, self.service.unavailable())
             return
+        status = {"status": "ok" if phase is Phase.READY else phase.value}
+        if phase is Phase.READY and (reason := self.service.broken):
+            status = {"status": "failed", "reason": reason}
         resp.content_type = JSON
-        if phase is Phase.READY:
-            resp.data = encode({"status": "ok"})
-        else:
-            resp.status = 503
-            resp.data = encode({"status": phase.value})
-
-    on_head = on_get
+        resp.status = 200 if status["status"] == "ok" else 503
+        resp.data = encode(status)
 
 
 class Live:
@@ -33,5 +32,3 @@ class Live:
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         resp.content_type = JSON
         resp.data = encode({"status": "ok"})
-
-    on_head = on_get

@@ -6,7 +6,6 @@ Everything printed comes out of a file that may be hostile, so text is escaped a
 import argparse
 import json
 import math
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,10 @@ import numpy as np
 
 from golem_core.formats.gguf import GGUF, FormatError
 from golem_core.formats.safetensors import Safetensors
+from golem_server.commands import Flags, run
+from golem_server.stderr import say
 
+PROGRAM = "golem-inspect"
 _SHOWN_ITEMS = 6  # of an array
 _SHOWN_CHARACTERS = 72  # of a text
 
@@ -57,18 +59,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             else:
                 for line in _lines(contents, options):
                     print(line)
-        sys.stdout.flush()
     except FormatError as error:
-        print(f"golem-inspect: {_printable(str(error))}", file=sys.stderr)
+        say(f"{PROGRAM}: {_printable(str(error))}")
         return 1
-    except BrokenPipeError:  # the reader, `head` for one, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:  # a full device, or a reader that has seen enough
+        say(f"{PROGRAM}: {_printable(error.filename or 'standard output')}: {error.strerror}")
+        return 1
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="golem-inspect",
+    parser = Flags(
+        prog=PROGRAM,
         description="Show what a GGUF or safetensors model holds: metadata, tensors, types, sizes.",
         epilog="Without --metadata, --tensors or --types all three are shown.",
     )
@@ -85,6 +87,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _open(path: str) -> GGUF | Safetensors:
+    if not path:
+        raise FormatError("which file? its name is empty")
     name = Path(path)
     if name.is_dir() or name.suffix in (".safetensors", ".json"):
         return Safetensors.open(name)
@@ -293,4 +297,4 @@ def _size(count: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("golem_server.inspect", PROGRAM))

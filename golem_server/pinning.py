@@ -13,6 +13,7 @@ from golem_core.model.about import about
 from golem_core.pins import Manifest, PinError
 from golem_core.plugins import load_plugins
 from golem_core.settings import show_size
+from golem_server.commands import Flags
 from golem_server.serve import one_line
 from golem_server.stderr import say
 
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.split(": ", 1)[1])
+    parser = Flags(prog=PROGRAM, description=__doc__.split(": ", 1)[1])
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("-models", "--models", metavar="DIR", help="the folder; or GOLEM_MODELS")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -247,6 +247,14 @@ class Service:
                 return replace(entry, keep_alive=math.inf)
         return Entry(self.name, path)
 
+    @property
+    def broken(self) -> str:
+        """Why a model in memory answers no more; empty while all do."""
+        for resident in self.residency.residents():
+            if (changed := resident.engine.changed) is not None:
+                return str(changed)
+        return ""
+
     def unavailable(self) -> Refusal:
         """The refusal of every request that comes at the wrong time of life."""
         if self.phase is Phase.LOADING:

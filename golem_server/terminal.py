@@ -26,6 +26,7 @@ from golem_core.settings import (
     setting,
 )
 from golem_core.text.template import TemplateError
+from golem_server import commands
 from golem_server.commands import INTERRUPTED
 from golem_server.serve import one_line
 from golem_server.stderr import say
@@ -36,7 +37,11 @@ ACTIONS = {
     "help": "print this text and leave",
     "version": "print the version and leave",
 }
-WELCOME = "Type a message. /reset forgets the conversation, end of file leaves."
+WELCOME = "Type a message. /reset forgets the conversation, /help tells more, end of file leaves."
+HELP = """/reset   forgets the conversation
+/help    prints this text
+/exit    leaves, as end of file does
+Ctrl-C ends an answer. A message that begins with a slash is sent with a space before it."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,12 @@ class CliSettings:
     temp: float = setting(-1.0, "temperature; negative = the file's", environment=False)
     top_k: int = setting(-1, "draw among the best K; negative = the file's", environment=False)
     top_p: float = setting(-1.0, "nucleus; negative = the file's", environment=False)
-    seed: int = setting(0, "of the draws; 0 = a random one", low=0, environment=False)
+    seed: int = setting(
+        0, "of the draws; 0 = a random one", low=0, high=0xFFFFFFFE, environment=False
+    )
     p: str = setting("", "answer this and leave", environment=False)
     stats: bool = setting(False, "say what was read and drawn, and how fast", environment=False)
-    threads: int = setting(0, "cores to compute on; 0 = the physical ones", low=0, high=1024)
+    threads: int = setting(0, "cores to compute on; 0 = the physical ones", low=0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,7 +105,8 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         if settings.stats:
             talk.introduce()
         if "p" in given.values:
-            talk.turn(settings.p)
+            if talk.turn(settings.p).finish_reason == "cancelled":
+                return INTERRUPTED
         else:
             converse(talk, sys.stdin)
     return 0
@@ -113,9 +121,17 @@ def converse(talk: "Conversation", lines: TextIO) -> None:
         if not line:
             return
         text = line.strip()
-        if text == "/reset":
-            talk.reset()
-            say("(forgotten)")
+        if line.startswith("/"):
+            match text:
+                case "/reset":
+                    talk.reset()
+                    say("(forgotten)")
+                case "/help":
+                    say(HELP)
+                case "/exit":
+                    return
+                case _:
+                    say(f"there is no command {text.split()[0]}; /help tells which there are")
         elif text:
             try:
                 talk.turn(text)
@@ -198,4 +214,4 @@ def stats_line(result: Result) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(commands.run("golem_server.terminal", PROGRAM))

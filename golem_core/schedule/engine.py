@@ -369,6 +369,12 @@ class Engine:
             return states
 
     @property
+    def changed(self) -> ModelChanged | None:
+        """Why every request fails from now on; None while the model's file is what it was."""
+        file = self.model.file
+        return ModelChanged(self.model.path) if file.lost or file.changed() else None
+
+    @property
     def busy(self) -> int:
         """Requests that run or wait."""
         with self._door:
@@ -509,12 +515,8 @@ class Engine:
         return False
 
     def _model_changed(self, answers: Sequence[Answer]) -> None:
-        text = (
-            f"{self.model.path} changed on disk while it was being served: restart the server; "
-            "replace a model file by renaming a new one over it"
-        )
         with self._door:
-            self._fail(answers, ModelChanged(text))
+            self._fail(answers, ModelChanged(self.model.path))
 
     def _pass(self) -> None:
         """One pass: the model, the draws, the texts."""

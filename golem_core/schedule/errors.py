@@ -1,5 +1,7 @@
 """Why a request is not answered. Each text says what was seen and what would help."""
 
+from pathlib import Path
+
 
 class ScheduleError(Exception):
     """Base of everything the engine refuses or fails a request with."""
@@ -72,3 +74,9 @@ class DeadEnd(PassFailed):
 
 class ModelChanged(PassFailed):
     """The model's file was replaced, cut or touched while it was being served."""
+
+    def __init__(self, path: Path):
+        super().__init__(
+            f"{path} changed on disk while it was being served: restart the server; "
+            "replace a model file by renaming a new one over it"
+        )

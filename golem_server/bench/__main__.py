@@ -2,6 +2,6 @@
 
 import sys
 
-from golem_server.bench.command import main
+from golem_server import commands
 
-sys.exit(main())
+sys.exit(commands.bench())

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from golem_core.cpu.cores import check_threads
 from golem_core.model import open_decoder
 from golem_server.bench.invented import parse, write_invented
 from golem_server.bench.measure import Bench, Case
 from golem_server.bench.quantised import MIXTURES
 from golem_server.bench.report import FORMATS, record, render
 from golem_server.bench.shapes import SHAPES, Shape
+from golem_server.commands import INTERRUPTED, Flags
+from golem_server.serve import one_line
+from golem_server.stderr import say
 
 PROGRAM = "golem-bench"
+MOST = 1 << 24  # of any count
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,15 +32,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             if path is not None:
                 print(render(_measure(path, arguments), arguments.output))
     except (OSError, ValueError, MemoryError) as error:
-        print(f"{PROGRAM}: {error}".splitlines()[0], file=sys.stderr)
+        say(f"{PROGRAM}: {one_line(error)}")
         return 1
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Flags(
         prog=PROGRAM,
         description="Measures how fast a model reads prompts (pp) and draws tokens (tg).",
         epilog=f"shapes: {' '.join(SHAPES)}; types: {' '.join(MIXTURES)}".lower(),
@@ -51,11 +55,11 @@ def _parser() -> argparse.ArgumentParser:
     add("-d", "--n-depth", type=_counts, default=[0], help="positions already there (0)")
     add("-b", "--conversations", type=_positive, default=[1], help="conversations drawing (1)")
     add("-t", "--threads", type=_counts, default=[0], help="cores (0: those of this process)")
-    add("-r", "--repetitions", type=_repeats, default=5, help="repeats of each test (5)")
+    add("-r", "--repetitions", type=_number, default=5, help="repeats of each test (5)")
     add("-o", "--output", choices=FORMATS, default="table", help="format (table)")
-    add("-w", "--pass-width", type=int, default=None, help="most columns of a pass")
+    add("-w", "--pass-width", type=_number, default=None, help="most columns of a pass")
     add("--executor", choices=("cpu", "reference"), default="cpu", help=argparse.SUPPRESS)
-    add("--seed", type=int, default=0, help="of random weights and tokens (0)")
+    add("--seed", type=_seed, default=0, help="of random weights and tokens (0)")
     return parser
 
 
@@ -67,6 +71,8 @@ def _counts(text: str) -> list[int]:
         numbers = [-1]
     if min(numbers) < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 1,2,4")
+    if max(numbers) > MOST:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number may be at most {MOST}")
     return numbers
 
 
@@ -77,18 +83,30 @@ def _positive(text: str) -> list[int]:
     return numbers
 
 
-def _repeats(text: str) -> int:
-    (number, *more) = _positive(text)
-    if more:
+def _number(text: str) -> int:
+    return _single(_positive(text), text)
+
+
+def _seed(text: str) -> int:
+    return _single(_counts(text), text)
+
+
+def _single(numbers: list[int], text: str) -> int:
+    if len(numbers) > 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no single number")
-    return number
+    return numbers[0]
 
 
 @contextmanager
 def _model_path(arguments: argparse.Namespace) -> Iterator[Path | None]:
     """The file to measure; None when a model was only to be written."""
-    if (arguments.model is None) == (arguments.random is None):
+    if arguments.model is not None and arguments.random is not None:
+        raise ValueError("-m and --random are two models to measure: give one of them")
+    if arguments.model is None and arguments.random is None:
         raise ValueError("give a model with -m FILE, or random weights with --random SHAPE:TYPE")
+    check_threads(max(arguments.threads))
+    if arguments.model == "":
+        raise ValueError("-m names no file")
     if arguments.model is not None:
         if arguments.write is not None:
             raise ValueError("--write keeps what --random made; there is nothing to write with -m")

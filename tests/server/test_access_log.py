@@ -68,6 +68,15 @@ def test_bytes_are_counted_and_the_line_is_written_once():
     assert line == "GET /a?b?[31m 200 5 bytes in 0s: why?not"
 
 
+def test_a_path_of_another_script_is_written_as_it_was_sent():
+    lines = []
+    log = AccessLog(lambda environ, start: start("404 Not Found", []) or [], write=lines.append)
+    path = "/v1/models/Modèle-日本.gguf"
+    sent = path.encode().decode("latin-1")  # as WSGI hands it over
+    log({"REQUEST_METHOD": "GET", "PATH_INFO": sent}, lambda *_: None).close()
+    assert lines[0].startswith(f"GET {path} 404 ")
+
+
 class FakeJob:
     def __init__(self, result):
         self.result = result

@@ -8,6 +8,7 @@ import tomllib
 
 import pytest
 
+from golem_core.cpu import cores
 from golem_core.plugins import Plugins
 from golem_core.settings import SettingsError
 from golem_server import cli, config
@@ -205,3 +206,27 @@ def test_a_file_in_the_place_of_a_unix_socket_is_left_alone(tmp_path):
 def test_an_address_of_another_machine_is_refused():
     with pytest.raises(SettingsError, match=r"-addr 203\.0\.113\.1:0: "):
         listen(Address("203.0.113.1", 0))
+
+
+@pytest.mark.parametrize("name", ["GOLEM_API_KEY", "GOLEM_API_KEY_FILE"])
+def test_an_empty_variable_does_not_open_the_server(capsys, monkeypatch, name):
+    status, _, error = command(capsys, monkeypatch, "-model", "m.gguf", **{name: ""})
+    flag = name.removeprefix("GOLEM_").lower().replace("_", "-")
+    told = f"{name} is set and empty: give it a value, or unset it to leave -{flag} out"
+    assert (status, error) == (1, f"golem-server: {told}\n")
+
+
+def test_more_threads_than_could_ever_pay_are_refused(capsys, monkeypatch):
+    arguments = ("-model", "m.gguf", "-threads", "5000", "-check-config")
+    status, _, error = command(capsys, monkeypatch, *arguments)
+    assert status == 1
+    assert error.startswith("golem-server: -threads: 5000 threads: this process may use ")
+
+
+def test_threads_that_outnumber_the_cores_are_told_as_such(monkeypatch):
+    monkeypatch.setattr(cores, "usable_cpus", lambda: 2)
+    assert cores.shown_threads(2) == "2 cores"
+    assert cores.shown_threads(8) == "8 threads on 2 cores"
+    cores.check_threads(16)
+    with pytest.raises(ValueError, match="more than 16 threads would only wait for each other"):
+        cores.check_threads(17)

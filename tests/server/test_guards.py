@@ -49,6 +49,8 @@ def models(client, headers=None, address="127.0.0.1", host="localhost"):
         {"Authorization": "two"},
         {"X-Api-Key": "one"},
         {"X-Api-Key": "Bearer two"},
+        {"Authorization": "bearer one"},
+        {"Authorization": "BEARER  two"},
     ],
 )
 def test_a_key_is_taken_from_either_header(client, headers):
@@ -69,6 +71,18 @@ def test_a_wrong_or_missing_key_is_a_401(client, headers):
     }
     chat = asked.simulate_post("/v1/chat/completions", json=chat_body("hello"), headers=headers)
     assert chat.status_code == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/models", "/models", "/v1/models/m", "/health", "/health/live", "/metrics", "/nope"],
+)
+def test_head_is_get_without_its_body(client, path):
+    asked = client()
+    got, head = asked.simulate_get(path), asked.simulate_head(path)
+    assert (head.status_code, head.text) == (got.status_code, "")
+    assert head.headers["Content-Type"] == got.headers["Content-Type"]
+    assert head.headers["Content-Length"] == got.headers["Content-Length"]
 
 
 def test_health_needs_no_key(client):

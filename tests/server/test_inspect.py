@@ -138,15 +138,20 @@ def test_a_file_it_cannot_read_is_one_line_and_status_1(capsys, tmp_path, conten
     assert err.count("\n") == 1
 
 
-def test_a_reader_that_stops_early_is_no_error(tmp_path):
+def test_a_reader_that_stops_early_ends_it_with_a_line(tmp_path):
     tensors = [(f"t{i}", (1,), by_name("F32"), np.zeros(1, np.float32)) for i in range(5000)]
     path = write_gguf(tmp_path / "m.gguf", {}, tensors)
     command = [sys.executable, "-m", "golem_server.inspect", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline().endswith(b"alignment 32\n")
         process.stdout.close()
-        assert process.stderr.read() == b""
-        assert process.wait() == 0
+        assert process.stderr.read() == b"golem-inspect: standard output: Broken pipe\n"
+        assert process.wait() == 1
+
+
+def test_nothing_is_no_file(capsys):
+    assert main([""]) == 1
+    assert capsys.readouterr().err == "golem-inspect: which file? its name is empty\n"
 
 
 @pytest.mark.real

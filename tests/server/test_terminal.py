@@ -46,9 +46,17 @@ def test_a_conversation_until_the_end_of_the_file(cli):
     status, out, err = cli("-model", "m", stdin="hello\n\n/reset\nsay two\n")
     assert (status, out) == (0, "you said: hello\ntwo\n")
     assert err == (
-        "Type a message. /reset forgets the conversation, end of file leaves.\n"
+        "Type a message. /reset forgets the conversation, /help tells more, end of file leaves.\n"
         "> > > (forgotten)\n> > "
     )
+
+
+def test_words_that_begin_with_a_slash_are_commands(cli):
+    status, out, err = cli("-model", "m", stdin="/rest now\n/help\n /etc what?\n/exit\nhello\n")
+    assert (status, out) == (0, "you said: /etc what?\n")
+    assert "> there is no command /rest; /help tells which there are\n> " in err
+    assert "> /reset   forgets the conversation\n" in err
+    assert err.endswith("with a space before it.\n> > ")
 
 
 def test_stats_tell_the_model_the_sampling_and_each_answer(cli):
@@ -90,6 +98,17 @@ def test_a_message_that_does_not_fit_is_refused_and_forgotten(cli):
         ([], "no model: pass -model, or set GOLEM_MODEL"),
         (["-model", "m", "-think"], "there is no flag -think; -help lists what exists"),
         (["-model", "m", "-n", "-2"], "-n: -2 is out of range, it may be at least -1"),
+        (
+            ["-model", "m", "-n", "99999999999999999999"],
+            "-n: 99999999999999999999 is out of range, it may be from -1 to 2147483647",
+        ),
+        (
+            ["-model", "m", "-temperature", "1"],
+            "there is no flag -temperature; did you mean -temp?",
+        ),
+        (["-model", "m", "-temp", "nan"], '-temp: "nan" is not a number'),
+        (["-model", ""], '-model: "" is not a path'),
+        (["-help=x"], "-help takes no value: write -help alone"),
     ],
 )
 def test_a_wrong_flag_is_one_line(cli, arguments, message):

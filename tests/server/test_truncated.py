@@ -40,5 +40,10 @@ def test_answers_and_requests_fail_by_name_and_the_process_lives(model, server):
     assert (status, body["error"]["type"]) == (500, "server_error")
     assert TOLD in body["error"]["message"]
     assert server.get("/v1/models")[0] == 200
+    for path in ("/health", "/v1/health", "/health/ready"):
+        status, body = server.get(path)
+        assert (status, body["status"]) == (503, "failed")
+        assert TOLD in body["reason"]
+    assert server.get("/health/live") == (200, {"status": "ok"})
     server.terminate()
     assert server.process.wait(PATIENCE) == 0

@@ -99,7 +99,7 @@ def test_recorded_conversations_find_as_much_cached_as_llama_server_did(run, slo
         for turn in turns:
             tokens = encode_rendered(tokenizer, template.render(turn["messages"]))
             assert len(tokens) == turn["usage"]["prompt_tokens"]
-            drawn = tokenizer.encode(turn["content"]) + [eos]
+            drawn = [*tokenizer.encode(turn["content"]), eos]
             script.clear()
             script.update({len(tokens) + i: token for i, token in enumerate(drawn)})
             count = turn["predicted_n"]
