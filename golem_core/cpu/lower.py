@@ -199,13 +199,13 @@ class Lowering(RowLowering):
     # ---- attention
 
     def attend(self, node: Node):
-        q, k, v, until, offsets, rel = node.inputs
+        q, k, v, until, offsets, rel, *picked = node.inputs
         (y,), attrs = node.outputs, node.attrs
         ring = attrs["ring"]
         heads = self.program.states[ring].heads if ring else k.shape[1]
         spans, dv = y.inner
         q, k, v = (None if x is None else self.even(x, x.shape[1]) for x in (q, k, v))
-        ins = [None if x is None else self.strided(x) for x in (q, k, v, until, offsets)]
+        ins = [None if x is None else self.strided(x) for x in (q, k, v, until, offsets, *picked)]
         outs = [self.operand(y, spans), None, self._chunks(ring, dv, spans // heads)]
         rels = 0 if rel is None else rel.shape[0]
         back, ahead = (-1 if a is None else a for a in (attrs["back"], attrs["ahead"]))

@@ -63,6 +63,8 @@ class WeightStore:
         for weight in multiplied(program):
             if _key(weight) not in self._matrices:
                 wanted.setdefault(_key(weight), weight)
+        for table in program.tables.values():
+            _read_at_random(table.data)
         jobs = self._allocate(wanted)
         total, done = sum(job[-1] for job in jobs), 0
         batch, size = [], 0
@@ -134,11 +136,26 @@ def _sizes(w: Weight) -> tuple[int, int, int]:
 
 def _on_file_map(array: np.ndarray) -> bool:
     """Whether an array is a view of a read-only memory map of a file."""
-    if array.flags.writeable:
-        return False
+    return not array.flags.writeable and _map_of(array) is not None
+
+
+def _map_of(array: np.ndarray) -> mmap.mmap | None:
+    """The memory map that an array is a view of."""
     base = array
     while isinstance(base, np.ndarray):
         base = base.base
     if isinstance(base, memoryview):
         base = base.obj
-    return isinstance(base, mmap.mmap)
+    return base if isinstance(base, mmap.mmap) else None
+
+
+def _read_at_random(table: np.ndarray) -> None:
+    """Has the system read no more of a table from the disk than the rows that are asked for."""
+    pages = _map_of(table)
+    if pages is None or table.flags.writeable or not hasattr(mmap, "MADV_RANDOM"):
+        return
+    start = table.ctypes.data - np.frombuffer(pages, np.uint8).ctypes.data
+    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+    last = (start + (len(table) - 1) * table.strides[0]) // mmap.PAGESIZE * mmap.PAGESIZE
+    if last > first:
+        pages.madvise(mmap.MADV_RANDOM, first, last - first)

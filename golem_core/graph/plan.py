@@ -48,7 +48,8 @@ class Plan:
     A ``linear`` has a tuple of Segments in attrs["segments"], its inputs are x and the operands of
     their finishes; attrs["precise"] says that a softmax is taken of what it makes (see _precise).
     A ``linear_by_expert`` has one Segment, its inputs stay. A ``store`` (k, v) writes a ring that
-    the attends after it read.
+    the attends after it read; an ``attend`` whose queries are picked rows has as its last input
+    which column each is of.
     """
 
     nodes: list[Node]
@@ -90,7 +91,8 @@ def _split_stores(nodes: Sequence[Node]) -> list[Node]:
             split.append(
                 Node("store", (k, v), {"ring": node.attrs["ring"]}, (), (), node.writes, node.site)
             )
-            node = replace(node, inputs=(q, None, None, *rest), writes=())
+            attrs = node.attrs | {"stores": True}
+            node = replace(node, inputs=(q, None, None, *rest), writes=(), attrs=attrs)
         split.append(node)
     return split
 
@@ -170,6 +172,8 @@ def _raise_picks(nodes: Sequence[Node], outputs: dict[str, Value]) -> Plan:
                 rows_of(v, at) if isinstance(v, Value) and v.rows == rows else now(v)
                 for v in node.inputs
             )
+            if node.op == "attend":
+                inputs = (*inputs, now(at))  # which column each query is of
             new = replace(node, inputs=inputs)
             new.outputs = tuple(ids.value(v, (at.rows, *v.inner), new) for v in node.outputs)
             picked.update(
@@ -204,12 +208,19 @@ def _row_demands(nodes: Sequence[Node], outputs: dict[str, Value]) -> dict[int, 
 
 
 def _only_pick(node: Node, wanted: dict[int, set[Value | None]]) -> Value | None:
-    """The rows that are picked of everything a row-wise op makes, where nothing else is read."""
-    if node.op == "pick" or node.op not in OPS or not OPS[node.op].rowwise or not node.outputs:
+    """The rows that are picked of everything a row-wise op makes, where nothing else is read.
+
+    An attend over the ring of another one is row-wise too: a query needs no other query. One that
+    stores keys itself would be too, but its queries are made in one product with those.
+    """
+    shares = node.op == "attend" and node.attrs["ring"] is not None
+    shares = shares and not node.attrs.get("stores")
+    rowwise = shares or (node.op in OPS and OPS[node.op].rowwise and not node.reads)
+    if node.op == "pick" or not rowwise or not node.outputs or node.writes:
         return None
     asked = set().union(*(wanted.get(v.id, set()) for v in node.outputs))
     rows = node.outputs[0].rows
-    if len(asked) != 1 or not isinstance(rows, Dim) or node.writes or node.reads:
+    if len(asked) != 1 or not isinstance(rows, Dim):
         return None
     if any(isinstance(v, Value) and v.rows == rows and not _same_rows(v) for v in node.inputs):
         return None

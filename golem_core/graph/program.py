@@ -60,6 +60,12 @@ class Program:
         self.weights = {w.name: w for node in self.nodes for w in node.weights}
 
     @property
+    def tables(self) -> dict[str, Weight]:
+        """The weights that only give rows: an executor reads those rows where the file has them."""
+        used = {w.name for node in self.nodes if node.op != "rows" for w in node.weights}
+        return {name: w for name, w in self.weights.items() if name not in used}
+
+    @property
     def window(self) -> int:
         """The largest sliding window of any ring, 0 when every ring is full."""
         return max((s.window or 0 for s in self.states.values() if isinstance(s, Ring)), default=0)

@@ -119,6 +119,22 @@ class Weight:
             self, name=f"{self.name}[{index}]", shape=self.shape[1:], data=self.data[index]
         )
 
+    def columns(self, start: int, stop: int) -> Weight:
+        """The elements start .. stop-1 of every row, whole blocks of them; for tables of rows."""
+        size = self.type.weights
+        if not 0 <= start < stop <= self.width or start % size or stop % size:
+            raise WeightError(
+                f"{self.name}: columns {start} to {stop} of {self.width}, in blocks of {size}"
+            )
+        return replace(
+            self,
+            name=f"{self.name}[:, {start}:{stop}]",
+            shape=(*self.shape[:-1], stop - start),
+            data=self.data[..., start // size * self.type.bytes : stop // size * self.type.bytes],
+            bias=None,
+            scale=None,
+        )
+
     def numpy(self) -> np.ndarray:
         """The whole of it as f32, in its own shape: for tests and for small weights."""
         return dequantise(self.data, self.type)

@@ -19,15 +19,17 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 class Estimate:
     """Bytes a model takes at its fullest.
 
-    weights: the tensors it reads. rings: every state of every slot, filled. arena: activations of
-    the widest pass. per_position: what one more position of every slot costs; window layers stop
-    costing at their window.
+    weights: the tensors it multiplies by. rings: every state of every slot, filled. arena:
+    activations of the widest pass. per_position: what one more position of every slot costs; window
+    layers stop costing at their window. tables: tensors of which only rows are read; they stay in
+    the file's map, whose pages the system drops when it needs them, and are no part of the total.
     """
 
     weights: int
     rings: int
     arena: int
     per_position: int
+    tables: int = 0
 
     def __add__(self, other: Estimate) -> Estimate:
         both = zip(astuple(self), astuple(other), strict=True)
@@ -50,7 +52,9 @@ def estimate_program(
     context: positions of one slot. cache: what keys and what values are kept as.
     """
     kinds = CACHE_TYPES[cache[0]], CACHE_TYPES[cache[1]]
-    weights = {w.data.ctypes.data: w.nbytes for w in program.weights.values()}
+    tables = program.tables
+    multiplied = (w for name, w in program.weights.items() if name not in tables)
+    weights = {w.data.ctypes.data: w.nbytes for w in multiplied}
     rings = slots * sum(
         _state_bytes(state, context, pass_width, kinds) for state in program.states.values()
     )
@@ -60,7 +64,8 @@ def estimate_program(
         if isinstance(s, Ring) and s.window is None
     )
     arena = _widest_bytes(program, pass_width)
-    return Estimate(sum(weights.values()), rings, arena, per_position)
+    mapped = sum(w.nbytes for w in tables.values())
+    return Estimate(sum(weights.values()), rings, arena, per_position, mapped)
 
 
 def _line_bytes(ring: Ring, kinds: tuple[CacheType, CacheType]) -> int:

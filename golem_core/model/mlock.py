@@ -11,6 +11,8 @@ import resource
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from golem_core.graph.program import Program
 
 log = logging.getLogger("golem.model")
@@ -42,8 +44,14 @@ def _regions(executor: Any, program: Program) -> Iterator[tuple[int, int]]:
                 matrix = store[weight]
                 found[matrix.address] = matrix.bytes
             else:
-                found[weight.data.ctypes.data] = weight.nbytes
+                found[weight.data.ctypes.data] = _spread(weight.data)
     yield from found.items()
+
+
+def _spread(array: np.ndarray) -> int:
+    """Bytes from the first element of an array to the end of its last."""
+    steps = zip(array.shape, array.strides, strict=True)
+    return sum((size - 1) * stride for size, stride in steps) + array.itemsize
 
 
 def _warn(why: str, wanted: int) -> None:

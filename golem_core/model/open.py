@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -256,6 +256,8 @@ def open_decoder(
         needs = estimate_program(program, parallel, slot, widest, cache)
         if projector is not None:
             needs += projector.estimate
+        if not mapped:  # the whole file is in memory, its tables too
+            needs = replace(needs, weights=needs.weights + needs.tables, tables=0)
         _check_memory(decoder, needs, memory_limit() if limit is None else limit, slot, parallel)
         _warn_of_context(decoder, slot)
         tokenizer = _tokenizer(decoder)

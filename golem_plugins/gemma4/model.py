@@ -187,16 +187,26 @@ class Gemma4(Decoder):
         """(n, per_block) for each block: the token's own embedding and what x says of it.
 
         A media column's token is the padding, whose row is what the model was trained to see there.
+        The blocks that own keys are apart from those that share them: the latter's are needed of
+        scored columns only.
         """
-        size = self.per_block
-        table = w.matrix("per_layer_token_embd", self.vocabulary, self.blocks * size)
-        own = p.rows(table, p.tokens, scale=size**0.5)
-        said = self.linear(p, w, "per_layer_model_proj", x, self.blocks * size)
-        said = p.heads(p.mul(said, self.width**-0.5), self.blocks)
-        said = self.norm(p, w, "per_layer_proj_norm", said)
-        both = p.mul(p.add(said, p.heads(own, self.blocks)), 2**-0.5)
-        parts = p.split(p.flat(both), [size] * self.blocks)
-        return list(parts)
+        size, wide = self.per_block, self.blocks * self.per_block
+        table = w.matrix("per_layer_token_embd", self.vocabulary, wide)
+        said = w.matrix("per_layer_model_proj", wide, self.width)
+        norm = w.vector("per_layer_proj_norm", size)
+        found: list[Value] = []
+        for first, last in ((0, self.owned), (self.owned, self.blocks)):
+            if first < last:
+                part = slice(first * size, last * size)
+                # (rms(said / sqrt(width)) · norm + own · sqrt(size)) / sqrt(2), factors moved
+                own = p.rows(
+                    table.columns(part.start, part.stop), p.tokens, scale=(size / 2) ** 0.5
+                )
+                y = p.heads(p.linear(x, said.rows(part.start, part.stop)), last - first)
+                y = p.rms_norm(y, norm * 2**-0.5, self.eps * self.width)
+                y = p.flat(p.add(y, p.heads(own, last - first)))
+                found += p.split(y, [size] * (last - first))
+        return found
 
     def _of_token(self, p: Builder, b: Tensors, x: Value, extra: Value) -> Value:
         gate = p.unary(self.linear(p, b, "inp_gate", x, self.per_block), "gelu_tanh")

@@ -24,6 +24,7 @@ typedef struct {
     float scale, cap;
     const float *rel;             /* (rels, heads, d) */
     const int32_t *until;
+    const int32_t *at;            /* the column each row is of; NULL where all columns have rows */
     char *q, *k, *v, *out;        /* k and v: rows of this pass, where there is no ring */
     golem_q8 *codes;              /* (heads * dv / 32, rows) or NULL */
     int64_t rows;
@@ -36,14 +37,15 @@ typedef struct {
     int slot;                     /* of the ring */
 } sequence;
 
-/* in: q, k, v, until, offsets. data: rel. f: scale, cap (0: none).
+/* in: q, k, v, until, offsets, at. data: rel. f: scale, cap (0: none).
  * i: heads, key heads, d, dv, back, ahead, step, group (0: none), rels, has ring */
 static attention attention_of(const golem_record *r, golem_worker *w) {
     attention a = {
         .r = r, .w = w, .heads = r->i[0], .kv = r->i[1], .share = r->i[0] / r->i[1], .d = r->i[2],
         .dv = r->i[3], .back = r->i[4], .ahead = r->i[5], .step = r->i[6], .rels = r->i[8],
         .scale = r->f[0], .cap = r->f[1], .rel = r->data[0],
-        .until = (const int32_t *)base_of(&r->in[3], w), .q = base_of(&r->in[0], w),
+        .until = (const int32_t *)base_of(&r->in[3], w),
+        .at = (const int32_t *)base_of(&r->in[5], w), .q = base_of(&r->in[0], w),
         .k = base_of(&r->in[1], w), .v = base_of(&r->in[2], w), .out = base_of(&r->out[0], w),
         .codes = (golem_q8 *)base_of(&r->out[1], w), .rows = w->pass->extents[r->extent],
     };
@@ -56,6 +58,17 @@ static sequence sequence_of_run(const attention *a, const int32_t *run) {
                   .slot = run[0]};
     s.last = s.index + s.count - 1;
     s.base = s.last + 1 > capacity ? s.last + 1 - capacity : 0;
+    return s;
+}
+
+/* The sequence of one row whose query was picked: that of its column's run, with this row alone. */
+static sequence sequence_of_picked(const attention *a, int64_t row) {
+    const golem_pass *p = a->w->pass;
+    int64_t rate = a->r->ring.rate, column = a->at[row] / rate;
+    sequence s = sequence_of_run(a, p->runs + 5 * (int64_t)p->run[column]);
+    s.first = row;
+    s.count = 1;
+    s.index = p->index[column] * rate + a->at[row] % rate;
     return s;
 }
 

@@ -33,49 +33,83 @@ static inline int64_t take(golem_worker *w) {
     return atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
 }
 
-/* Drawn runs. Where there are too few columns and key heads for all workers, the chunks of a
- * column are units of their own. Returns the unit after them. */
-static int64_t run_drawn(const attention *a, int *at, int64_t *unit) {
-    const golem_pass *p = a->w->pass;
-    int64_t size = result_floats(a->share, a->dv), before = 0, place = 0;
-    int64_t rows = p->drawn * (int64_t)a->r->ring.rate;
-    int split = rows * a->kv < GOLEM_SPLIT * p->threads;
+/* How a worker has come through the units of a record: the one it has taken, those before the
+ * rows that follow, and the results of chunks so far. */
+typedef struct {
+    int64_t unit, before, place;
+} progress;
+
+/* A drawn row. Where there are too few rows and key heads for all workers (split), the chunks of
+ * its keys are units of their own. */
+static void run_drawn_row(const attention *a, const sequence *s, int64_t row, int split,
+                          progress *g) {
+    int64_t low, high, chunks = 1, size = result_floats(a->share, a->dv);
     float *parts = (float *)base_of(&a->r->out[2], a->w);
+    interval(a, s, row, &low, &high);
+    if (split && high >= low) chunks = high / CHUNK - low / CHUNK + 1;
+    for (; g->unit < g->before + chunks * a->kv; g->unit = take(a->w)) {
+        int head = (int)((g->unit - g->before) / chunks);
+        int64_t chunk = (g->unit - g->before) % chunks;
+        if (chunks == 1) attend_column(a, s, row, head);
+        else
+            attend_part(a, s, row, head, chunk, chunks, parts + (g->place + head * chunks) * size,
+                        a->w->pass->finished + (row * a->kv + head) * 16);
+    }
+    g->before += chunks * a->kv;
+    g->place += chunks > 1 ? chunks * a->kv : 0;
+}
+
+/* Whether the chunks of so many drawn rows are shared out one by one. */
+static int splits(const attention *a, int64_t rows) {
+    return rows * a->kv < GOLEM_SPLIT * a->w->pass->threads;
+}
+
+/* The drawn runs, which come first. */
+static void run_drawn(const attention *a, int *at, progress *g) {
+    const golem_pass *p = a->w->pass;
+    int split = splits(a, p->drawn * (int64_t)a->r->ring.rate);
     sequence s;
     while (*at < p->run_count && p->runs[5 * (int64_t)*at + 4] == 0 && next_sequence(a, at, &s))
-        for (int64_t row = s.first; row < s.first + s.count; row++) {
-            int64_t low, high, chunks = 1;
-            interval(a, &s, row, &low, &high);
-            if (split && high >= low) chunks = high / CHUNK - low / CHUNK + 1;
-            for (; *unit < before + chunks * a->kv; *unit = take(a->w)) {
-                int head = (int)((*unit - before) / chunks);
-                int64_t chunk = (*unit - before) % chunks;
-                if (chunks == 1) attend_column(a, &s, row, head);
-                else
-                    attend_part(a, &s, row, head, chunk, chunks, parts + (place + head * chunks) * size,
-                                p->finished + (row * a->kv + head) * 16);
-            }
-            before += chunks * a->kv;
-            place += chunks > 1 ? chunks * a->kv : 0;
+        for (int64_t row = s.first; row < s.first + s.count; row++)
+            run_drawn_row(a, &s, row, split, g);
+}
+
+/* Rows that were picked of all columns: each by itself, as its column's role has it. */
+static void run_picked(const attention *a, progress *g) {
+    const golem_pass *p = a->w->pass;
+    int64_t drawn = p->drawn * (int64_t)a->r->ring.rate;
+    for (int64_t row = 0; row < a->rows; row++) {
+        sequence s = sequence_of_picked(a, row);
+        if (a->at[row] < drawn && !a->rels) {
+            run_drawn_row(a, &s, row, splits(a, a->rows), g);
+            continue;
         }
-    return before;
+        for (; g->unit < g->before + a->kv; g->unit = take(a->w))
+            attend_tile(a, &s, row, 1, (int)(g->unit - g->before));
+        g->before += a->kv;
+    }
 }
 
 static void run_attend(const golem_record *r, golem_worker *w) {
     attention a = attention_of(r, w);
-    int64_t columns = tile_columns(a.share), unit = take(w), before = 0;
+    progress g = {.unit = take(w)};
+    if (a.at) {
+        run_picked(&a, &g);
+        return;
+    }
+    int64_t columns = tile_columns(a.share);
     sequence s;
     int at = 0;
-    if (r->i[9] && !a.rels) before = run_drawn(&a, &at, &unit);
+    if (r->i[9] && !a.rels) run_drawn(&a, &at, &g);
     while (next_sequence(&a, &at, &s)) {
         int64_t units = (s.count + columns - 1) / columns * a.kv;
-        for (; unit < before + units; unit = take(w)) {
-            int64_t first = s.first + (unit - before) / a.kv * columns;
+        for (; g.unit < g.before + units; g.unit = take(w)) {
+            int64_t first = s.first + (g.unit - g.before) / a.kv * columns;
             int64_t left = s.first + s.count - first;
             attend_tile(&a, &s, first, (int)(left < columns ? left : columns),
-                        (int)((unit - before) % a.kv));
+                        (int)((g.unit - g.before) % a.kv));
         }
-        before += units;
+        g.before += units;
     }
 }
 

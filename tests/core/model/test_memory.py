@@ -1,5 +1,8 @@
 """Estimates equal what is allocated, and a model that does not fit is refused with what would."""
 
+from contextlib import closing
+
+import numpy as np
 import pytest
 
 from golem_core.model import ModelError, estimate, open_decoder
@@ -19,13 +22,44 @@ def test_rings_are_what_the_states_allocate(name, tiny_model):
     assert needs.rings == states.nbytes
 
 
-def test_weights_are_those_of_the_file_and_a_tied_table_counts_once(tiny_model):
-    for name in ("llama", "qwen3-tied"):
-        path = tiny_model(name)
-        matrices = sum(
-            t.nbytes for t in tiny.decoder(path).file.tensors.values() if len(t.shape) > 1
-        )
-        assert estimate(path).weights == matrices
+TABLES = {
+    "llama": ["token_embd.weight"],
+    "qwen3-tied": [],  # it is the head, too
+    "gemma4-e2b": ["token_embd.weight", "per_layer_token_embd.weight"],
+    "gemma4-moe": ["token_embd.weight"],
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_weights_are_the_matrices_of_the_file_but_tables_of_rows(name, tiny_model, tmp_path):
+    """Nothing is counted twice, and of a table in the map nothing is."""
+    path = tiny_model(name)
+    file = tiny.decoder(path).file
+    tables = TABLES[name]
+    if name.startswith("gemma4"):  # untie the head
+        head = file.tensors["token_embd.weight"]
+        untied = {"output.weight": np.asarray(head.data).view(np.float32).reshape(head.shape)}
+        path = tiny.rewrite(path, tmp_path / "m.gguf", tensors=untied)
+        file = tiny.decoder(path).file
+    sizes = {n: t.nbytes for n, t in file.tensors.items() if len(t.shape) > 1}
+    needs = estimate(path)
+    assert needs.tables == sum(sizes[table] for table in tables)
+    assert needs.weights == sum(sizes.values()) - needs.tables
+    assert needs.total == needs.weights + needs.rings + needs.arena
+
+
+def test_tables_count_where_the_file_is_read_into_memory(tiny_model):
+    with closing(open_decoder(tiny_model("llama"), context=64)) as model:
+        left_in_the_map = model.estimate
+    with closing(open_decoder(tiny_model("llama"), context=64, mapped=False)) as model:
+        assert model.estimate.total == left_in_the_map.total + left_in_the_map.tables
+
+
+def test_blocks_that_share_keys_and_values_keep_none(tiny_model):
+    """Of ten blocks five own: four sliding ones of 64, a full one of 128 values a head."""
+    needs = estimate(tiny_model("gemma4-e2b"), context=4096, pass_width=48)
+    assert needs.rings == (4 * 64 * (64 + 64) + 4096 * (128 + 128)) * 2
+    assert needs.per_position == (128 + 128) * 2
 
 
 def test_a_sliding_window_costs_less_than_the_context(tiny_model):
