@@ -2,6 +2,7 @@
 
 ``POST /v1/chat/completions 200 271 bytes in 8ms — slot 0 — 27 prompt in 7ms (3857.1/s), 8 drawn in
 1ms (8000.00/s), length``. Prompt counts are what was fed; what a slot still held is not in them.
+``positions: 117 of pictures, 436 of sound`` tells how much of a prompt was no text.
 Texts of prompts and answers are written only when the operator asked for it.
 """
 
@@ -19,6 +20,7 @@ from golem_server.stderr import say
 
 NOTE = "golem.note"  # the request's Note in the WSGI environment
 LONGEST = 300  # characters of a text of the client's
+MEDIA = {"image": "of pictures", "audio": "of sound"}
 SETTLE_SECONDS = 5.0  # how long the line waits for the figures of a cancelled answer
 
 
@@ -48,6 +50,13 @@ def describe(results: list[Result]) -> str:
     fed, drawn = sum(r.fed_tokens for r in results), sum(r.drawn_tokens for r in results)
     fed_s = max(r.prompt_ms for r in results) / 1000
     drawn_s = max(r.draw_ms for r in results) / 1000
+    media = [
+        f"{count} {name}"
+        for kind, name in MEDIA.items()
+        if (count := results[0].media_tokens.get(kind))  # the same prompt for all
+    ]
+    if media:
+        parts.append(f"positions: {', '.join(media)}")
     reasons = "/".join(dict.fromkeys(r.finish_reason for r in results))
     parts.append(
         f"{fed} prompt in {_duration(fed_s)} ({fed / fed_s if fed_s else 0:.1f}/s), "

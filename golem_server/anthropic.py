@@ -18,6 +18,7 @@ from golem_server.body import json_type, read_object
 from golem_server.drawing import submit
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_settings import CHAT
+from golem_server.media import Sight, Where
 from golem_server.reply import Delta, Reply, random_letters
 from golem_server.schema import INT_MAX, ChatRequest, read_request, typed, whole
 from golem_server.service import Service
@@ -135,12 +136,31 @@ def _texts(where: str, given: Any) -> list[dict[str, Any]]:
 
 def _text(where: str, block: Mapping[str, Any]) -> dict[str, Any]:
     kind = block.get("type")
-    if kind in ("image", "document"):
-        raise Refusal(f"{where}: {kind} input is not supported by this server")
+    if kind == "document":
+        raise Refusal(f"{where}: document input is not supported by this server")
     if kind != "text":
         shown = f'"{kind}"' if isinstance(kind, str) else json_type(kind)
         raise Refusal(f"{where}: a block of type {shown} cannot be used here")
     return {"type": "text", "text": _string(where, block, "text")}
+
+
+def _seen(where: str, block: Mapping[str, Any]) -> dict[str, Any]:
+    """A text block, or a picture as a part of a chat."""
+    if block.get("type") != "image":
+        return _text(where, block)
+    source = block.get("source")
+    kind = source.get("type") if isinstance(source, dict) else None
+    match kind:
+        case "base64":
+            data = source.get("data")
+            if not isinstance(data, str):
+                raise Refusal(f"{where}: an image's source needs a 'data' that is a string")
+            url = f"data:image/png;base64,{data}"  # which kind it is, its own bytes say
+        case "url":
+            url = source.get("url")
+        case _:
+            raise Refusal(f"{where}: an image's source must be of the type base64 or url")
+    return {"type": "image_url", "image_url": {"url": url}, "where": Where(where)}
 
 
 def _string(where: str, block: Mapping[str, Any], key: str) -> str:
@@ -156,7 +176,7 @@ def _user(where: str, given: Any, called: set[str]) -> list[dict[str, Any]]:
     blocks = _blocks(where, given)
     for block in blocks:
         if block.get("type") != "tool_result":
-            texts.append(_text(where, block))
+            texts.append(_seen(where, block))
             continue
         call = _string(where, block, "tool_use_id")
         if call not in called:
@@ -164,7 +184,8 @@ def _user(where: str, given: Any, called: set[str]) -> list[dict[str, Any]]:
                 f'{where} has the result of "{call}", and the message before it has no tool_use '
                 "block of that id"
             )
-        content = _texts(f"{where}, result of {call}", block.get("content") or "")
+        of = f"{where}, result of {call}"
+        content = [_seen(of, one) for one in _blocks(of, block.get("content") or "")]
         results.append({"role": "tool", "tool_call_id": call, "content": content})
     return results + ([{"role": "user", "content": texts}] if texts or not results else [])
 
@@ -406,7 +427,12 @@ class _Resource:
         return body, read_request(ChatRequest, body)
 
     def _turn(self, req: falcon.Request, engine: Engine, request: ChatRequest) -> chat.Turn:
-        turn = chat.prepare(engine.model, request, self.service.server.reasoning)
+        turn = chat.prepare(
+            engine.model,
+            request,
+            self.service.server.reasoning,
+            Sight.of(self.service, engine, req),
+        )
         req.env[NOTE].prompts.append(turn.text)
         return turn
 

@@ -16,6 +16,8 @@ from golem_server.body import json_type
 from golem_server.constraint import constraint
 from golem_server.errors import Refusal
 from golem_server.logprobs import Entries
+from golem_server.media import Sight, hidden, new_salt, place
+from golem_server.media import shown as shown_marks
 from golem_server.messages import Message, read_messages
 from golem_server.reply import Reply
 from golem_server.schema import ChatRequest
@@ -60,24 +62,34 @@ class Turn:
         return Reply(sorter, self.beginning, entries)
 
 
-def prepare(model: Any, request: ChatRequest, reasoning: str = "off") -> Turn:
+def prepare(
+    model: Any, request: ChatRequest, reasoning: str = "off", sight: Sight | None = None
+) -> Turn:
     """Check a chat request and write its prompt as the model was taught to read it.
 
     Args:
         model: as golem_core opens it.
         reasoning: whether the model thinks when the request does not say: a key of THINKING.
+        sight: what pictures and recordings are read with; None refuses them.
 
     Raises:
-        Refusal: for a message, a tool or an argument that is wrong.
+        Refusal: for a message, a tool, an argument or a picture that is wrong.
         TemplateError: when the template cannot render the conversation.
     """
-    messages = read_messages(request.messages)
+    messages = read_messages(request.messages, sight)
     offer = read_offer(request, model.call, model.architecture)
     arguments = template_arguments(request, reasoning, model.efforts)
+    media = sight is not None and bool(sight.media)
+    declarations = offer.declarations or None
+    if media:
+        salt = new_salt()
+        messages, declarations = (
+            hidden(value, model.marks, salt) for value in (messages, declarations)
+        )
     last = _beginning(messages, request)
     text = model.template.render(
         messages,
-        tools=offer.declarations or None,
+        tools=declarations,
         add_generation_prompt=request.add_generation_prompt is not False,
         **arguments,
     )
@@ -95,9 +107,15 @@ def prepare(model: Any, request: ChatRequest, reasoning: str = "off") -> Turn:
             thinks=arguments.get("enable_thinking") is not False,
         ),
     }
+    text += beginning
+    if media:
+        tokens, options["media"] = place(model, text, sight.rows(), salt)
+        text, beginning = (shown_marks(one, model.marks, salt) for one in (text, beginning))
+    else:
+        tokens = encode_rendered(model.tokenizer, text)
     return Turn(
-        text + beginning,
-        encode_rendered(model.tokenizer, text + beginning),
+        text,
+        tokens,
         beginning,
         inside,
         request.reasoning_format == "none",

@@ -54,6 +54,26 @@ class ServerSettings:
         "folder of pinned models (golem-models), loaded when a request names one",
         placeholder="DIR",
     )
+    mmproj: Path | None = setting(
+        None, "GGUF file of the projector that sees or hears for the chat model"
+    )
+    media_root: Path | None = setting(
+        None,
+        "a folder whose pictures and recordings requests may name; none = only what they carry",
+        placeholder="FOLDER",
+    )
+    image_min_tokens: int = setting(
+        0, "positions a picture takes at least; 0 = the architecture's own", low=0, high=4096
+    )
+    image_max_tokens: int = setting(
+        0, "positions a picture takes at most; 0 = the architecture's own", low=0, high=4096
+    )
+    media_max_pixels: int = setting(64 << 20, "pixels of the largest picture taken", low=1)
+    media_max_seconds: Duration = setting(600.0, "the longest recording taken", low=1, high=86400)
+    media_max_bytes: Size = setting(32 << 20, "bytes of the largest picture or recording", low=1)
+    media_cache: Size = setting(
+        256 << 20, "memory for what was made of pictures and recordings, which come again", low=0
+    )
     embed: Path | None = setting(
         None, "GGUF file of an embedding model, for /v1/embeddings and its kin"
     )

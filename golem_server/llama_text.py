@@ -9,6 +9,7 @@ from golem_server import chat
 from golem_server.body import read_object
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_native import decode
+from golem_server.media import Sight
 from golem_server.prompts import WRONG_PROMPT
 from golem_server.schema import ChatRequest, read_request
 from golem_server.service import Service
@@ -99,21 +100,29 @@ class Detokenize(_Resource):
 
 
 class _OfConversation(_Resource):
-    def turn(self, model: Any, body: Mapping[str, Any]) -> chat.Turn:
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        body = read_object(req, self.max_body)
+        named = body.get("model")
+        engine = self.service.acquire(req, named if isinstance(named, str) else None)
         request = read_request(ChatRequest, body)
-        return chat.prepare(model, request, self.service.server.reasoning)
+        sight = Sight.of(self.service, engine, req)
+        turn = chat.prepare(engine.model, request, self.service.server.reasoning, sight)
+        resp.content_type = JSON
+        resp.data = encode(self.told(turn))
+
+    def told(self, turn: chat.Turn) -> dict[str, Any]:
+        raise NotImplementedError
 
 
 class ApplyTemplate(_OfConversation):
     """``POST /apply-template``: the prompt of a chat request."""
 
-    def answer(self, model: Any, body: Mapping[str, Any]) -> dict[str, Any]:
-        return {"prompt": self.turn(model, body).text}
+    def told(self, turn: chat.Turn) -> dict[str, Any]:
+        return {"prompt": turn.text}
 
 
 class InputTokens(_OfConversation):
     """``POST /v1/chat/completions/input_tokens``: how long the prompt of a chat request is."""
 
-    def answer(self, model: Any, body: Mapping[str, Any]) -> dict[str, Any]:
-        count = len(self.turn(model, body).tokens)
-        return {"input_tokens": count, "object": "response.input_tokens"}
+    def told(self, turn: chat.Turn) -> dict[str, Any]:
+        return {"input_tokens": len(turn.tokens), "object": "response.input_tokens"}

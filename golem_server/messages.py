@@ -9,6 +9,7 @@ from typing import Any
 
 from golem_server.body import json_type
 from golem_server.errors import Refusal
+from golem_server.media import KINDS, Sight, unsupported
 
 Message = dict[str, Any]
 
@@ -21,16 +22,13 @@ ROLES = {
     "model": "assistant",
     "tool": "tool",
 }
-MEDIA = {
-    "image_url": "image",
-    "input_audio": "audio",
-    "input_video": "video",
-    "video_url": "video",
-}
 
 
-def read_messages(given: Any) -> list[Message]:
+def read_messages(given: Any, sight: Sight | None = None) -> list[Message]:
     """``[{"role", "content", …}, …]`` with roles of :data:`ROLES` and contents of plain text.
+
+    A content with pictures or sound is a list of parts instead: texts, and ``{"type": "image"}`` or
+    ``{"type": "audio"}`` where one is. sight: what takes them; None takes none.
 
     Those of the assistant may have ``tool_calls`` and ``reasoning_content``, results of tools
     have ``tool_call_id`` and ``name`` where the client gave them.
@@ -44,14 +42,14 @@ def read_messages(given: Any) -> list[Message]:
         raise Refusal("Expected 'messages' to be an array")
     if not given:
         raise Refusal("a conversation with no message")
-    messages = [_message(place, one) for place, one in enumerate(given)]
+    messages = [_message(place, one, sight) for place, one in enumerate(given)]
     _check_results(messages)
     if [m["role"] for m in messages[-2:]] == ["assistant", "assistant"]:
         raise Refusal("Cannot have 2 or more assistant messages at the end of the list.")
     return messages
 
 
-def _message(place: int, given: Any) -> Message:
+def _message(place: int, given: Any, sight: Sight | None) -> Message:
     if not isinstance(given, dict):
         raise Refusal(f"message {place} is {json_type(given)}, and an object is expected")
     role = given.get("role")
@@ -67,7 +65,9 @@ def _message(place: int, given: Any) -> Message:
     if name == "assistant" and given.get("content") is None and not calls:
         raise Refusal("Assistant message must contain either 'content' or 'tool_calls'!")
     _text(place, given, "name")
-    message: Message = {"role": name, "content": _content(place, given.get("content"))}
+    message: Message = {"role": name, "content": _content(place, given.get("content"), sight)}
+    if name == "assistant" and isinstance(message["content"], list):
+        raise Refusal(f"message {place}: a message of the assistant holds no pictures or sound")
     if name == "assistant":
         thought = _text(place, given, "reasoning_content") or _text(place, given, "reasoning")
         message |= {"reasoning_content": thought} if thought else {}
@@ -87,34 +87,28 @@ def _text(place: int, given: Mapping[str, Any], key: str) -> str:
 # ---- content ----
 
 
-def _content(place: int, given: Any) -> str:
+def _content(place: int, given: Any, sight: Sight | None) -> str | list[Message]:
     if given is None or isinstance(given, str):
         return given or ""
     if not isinstance(given, list):
         raise Refusal("Expected 'content' to be a string or an array")
-    return "\n".join(_part(place, part) for part in given)
+    parts = [_part(place, part, sight) for part in given]
+    if any(part["type"] != "text" for part in parts):
+        return parts
+    return "\n".join(part["text"] for part in parts)
 
 
-def _part(place: int, part: Any) -> str:
+def _part(place: int, part: Any, sight: Sight | None) -> Message:
     kind = part.get("type") if isinstance(part, dict) else None
-    if kind in MEDIA:
-        raise _no_media(place, MEDIA[kind], part)
+    if isinstance(kind, str) and kind in KINDS:
+        if sight is None:
+            raise unsupported(KINDS[kind])
+        return sight.part(place, part)
     if kind != "text":
         raise Refusal("unsupported content[].type")
     if not isinstance(part.get("text"), str):
         raise Refusal(f"message {place}: a part of type text needs a 'text' that is a string")
-    return part["text"]
-
-
-def _no_media(place: int, what: str, part: Mapping[str, Any]) -> Refusal:
-    address = part.get(f"{what}_url")
-    address = address.get("url") if isinstance(address, dict) else address
-    if isinstance(address, str) and address.lower().startswith(("http://", "https://")):
-        return Refusal(
-            f"message {place}: this server does not fetch {what}s over the network; "
-            "send the bytes as a data: URI"
-        )
-    return Refusal(f"{what} input is not supported by this server")
+    return {"type": "text", "text": part["text"]}
 
 
 # ---- calls and their results ----

@@ -22,6 +22,7 @@ from golem_server.errors import JSON, Refusal, encode
 from golem_server.infill import fill
 from golem_server.llama_settings import CHAT, PLAIN
 from golem_server.logprobs import Entries
+from golem_server.media import Sight
 from golem_server.ollama_answer import ChatTold, GenerateTold, Told, answer_whole, respond
 from golem_server.ollama_choice import choose
 from golem_server.ollama_fit import fit_messages
@@ -116,7 +117,8 @@ class _Call:
     def prepare(self, messages: list[dict[str, Any]], fields: Mapping[str, Any]) -> chat.Turn:
         """A conversation as the model reads it."""
         request = read_request(ChatRequest, {**fields, "messages": messages})
-        return chat.prepare(self.model, request, self.service.server.reasoning)
+        sight = Sight.of(self.service, self.engine, self.req)
+        return chat.prepare(self.model, request, self.service.server.reasoning, sight)
 
     def conversation(
         self, messages: list[dict[str, Any]], fields: dict[str, Any]

@@ -17,6 +17,7 @@ from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_native import Native
 from golem_server.llama_settings import CHAT
 from golem_server.logprobs import Entries, legacy
+from golem_server.media import Sight
 from golem_server.progress import Reports, so_far
 from golem_server.prompts import encode_elements, read_prompts, text_of
 from golem_server.reply import Delta, Reply, call_json
@@ -190,7 +191,12 @@ class ChatCompletions(_Resource):
         engine = self.service.acquire(req, request.model, request.stays)
         top = request.top
         with engine.entering():
-            turn = chat.prepare(engine.model, request, self.service.server.reasoning)
+            turn = chat.prepare(
+                engine.model,
+                request,
+                self.service.server.reasoning,
+                Sight.of(self.service, engine, req),
+            )
             req.env[NOTE].prompts.append(turn.text)
             # What they ask for is in the turn's own grammar.
             rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}

@@ -18,6 +18,7 @@ from golem_server.body import json_type, read_object
 from golem_server.drawing import submit
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_settings import CHAT
+from golem_server.media import Sight, Where
 from golem_server.reply import Delta, Reply, random_letters
 from golem_server.schema import INT_MAX, ChatRequest, read_request, typed, whole
 from golem_server.service import Service
@@ -26,7 +27,7 @@ Item = dict[str, Any]
 
 ROLES = ("user", "assistant", "system", "developer")
 TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
-MEDIA = {"input_image": "image", "input_file": "file", "input_audio": "audio"}
+MEDIA = ("input_image", "input_file", "input_audio")
 KEPT = {
     "previous_response_id": "this server keeps no responses: send the whole conversation as input",
     "conversation": "this server keeps no conversations: send all of it as input",
@@ -130,7 +131,7 @@ def _add(messages: list[Item], where: str, item: Any, called: set[str]) -> None:
                 messages.append({"role": role, "content": content})
         case "reasoning":
             parts = _content(where, item.get("content") or item.get("summary") or [])
-            thought = "\n".join(part["text"] for part in parts)
+            thought = "\n".join(part.get("text", "") for part in parts)
             turn = _turn(messages)
             before = turn.get("reasoning_content")
             turn["reasoning_content"] = f"{before}\n{thought}" if before else thought
@@ -179,13 +180,35 @@ def _content(where: str, given: Any, name: str = "content") -> list[Item]:
 def _part(where: str, part: Any) -> Item:
     kind = part.get("type") if isinstance(part, dict) else None
     if isinstance(kind, str) and kind in MEDIA:
-        raise Refusal(f"{where}: {MEDIA[kind]} input is not supported by this server")
+        return _medium(where, part, kind)
     if kind == "refusal":
         return {"type": "text", "text": _string(where, part, "refusal")}
     if kind not in TEXTS:
         shown = f'"{kind}"' if isinstance(kind, str) else json_type(kind)
         raise Refusal(f"{where}: a part of type {shown} cannot be used here")
     return {"type": "text", "text": _string(where, part, "text")}
+
+
+def _medium(where: str, part: Item, kind: str) -> Item:
+    """A picture or a recording as a part of a chat."""
+    if part.get("file_id") is not None or part.get("file_url") is not None:
+        raise Refusal(f"{where}: this server keeps and fetches no files; send the bytes themselves")
+    if kind == "input_image":
+        url = part.get("image_url")
+        return {"type": "image_url", "image_url": {"url": url}, "where": Where(where)}
+    if kind == "input_audio":
+        return {"type": kind, "input_audio": part.get("input_audio"), "where": Where(where)}
+    data = part.get("file_data")
+    if not isinstance(data, str):
+        raise Refusal(f"{where}: a part of type input_file needs a 'file_data' that is a string")
+    if data.startswith("data:audio/"):
+        return {"type": "input_audio", "input_audio": {"data": data}, "where": Where(where)}
+    if data.startswith("data:image/"):
+        return {"type": "image_url", "image_url": {"url": data}, "where": Where(where)}
+    raise Refusal(
+        f"{where}: of files this server takes pictures and recordings, as data:image/… or "
+        "data:audio/… URIs"
+    )
 
 
 def _string(where: str, item: Mapping[str, Any], key: str) -> str:
@@ -455,7 +478,12 @@ class Responses:
         engine = self.service.acquire(req, request.model, request.stays)
         note = req.env[NOTE]
         with engine.entering():
-            turn = chat.prepare(engine.model, request, self.service.server.reasoning)
+            turn = chat.prepare(
+                engine.model,
+                request,
+                self.service.server.reasoning,
+                Sight.of(self.service, engine, req),
+            )
             note.prompts.append(turn.text)
             # What they ask for is in the turn's own grammar.
             rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
@@ -488,7 +516,12 @@ class InputTokens:
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         request = read_request(ChatRequest, chat_body(read_object(req, self.max_body)))
         engine = self.service.acquire(req, request.model, request.stays)
-        turn = chat.prepare(engine.model, request, self.service.server.reasoning)
+        turn = chat.prepare(
+            engine.model,
+            request,
+            self.service.server.reasoning,
+            Sight.of(self.service, engine, req),
+        )
         resp.content_type = JSON
         told = {"input_tokens": len(turn.tokens), "object": "response.input_tokens"}
         resp.data = encode(told)

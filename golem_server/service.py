@@ -18,6 +18,7 @@ from golem_core.cpu.cores import shown_threads
 from golem_core.embedding import Embedding, open_embedding
 from golem_core.model import Model, ModelError, open_decoder
 from golem_core.model.describe import name_of
+from golem_core.model.media import Limits
 from golem_core.model.memory import checkpoint_memory
 from golem_core.pins import Manifest, PinError, UnknownModel
 from golem_core.plugins import Opened, Plugins, Runtime
@@ -73,6 +74,14 @@ def open_chat_model(
         rope_scale=server.rope_scale or None,
         rope_freq_base=server.rope_freq_base or None,
         rope_original_context=server.rope_original_context or None,
+        mmproj=server.mmproj,
+        media=Limits(
+            (server.image_min_tokens, server.image_max_tokens),
+            server.media_max_pixels,
+            server.media_max_seconds,
+            server.media_max_bytes,
+        ),
+        media_cache=server.media_cache,
         plugins=plugins,
     )
 
@@ -360,6 +369,8 @@ class Service:
     def _engine_of(self, entry: Entry) -> Engine:
         """Open the model of an entry and start its engine."""
         server = replace(self.server, model=entry.path)
+        if entry.path != self.server.model:  # a projector is one model's
+            server = replace(server, mmproj=None)
         model = self._opener(server, self.plugins, self._report)
         try:
             engine = Engine(

@@ -19,7 +19,7 @@ from golem_core.graph.weights import WeightError
 from golem_core.model.decoder import LONGEST_CONTEXT, Decoder
 from golem_core.model.describe import file_type, name_of, refuse_other_kinds, sampling
 from golem_core.model.errors import ModelError
-from golem_core.model.media import Limits
+from golem_core.model.media import Limits, Marks
 from golem_core.model.memory import Estimate, estimate_program, memory_limit
 from golem_core.model.mlock import lock
 from golem_core.model.projector import CACHE_BYTES, Projector, open_projector
@@ -99,6 +99,17 @@ class Model:
     def eog(self) -> frozenset[int]:
         """Ids that end an answer."""
         return self.tokenizer.eog
+
+    @property
+    def marks(self) -> Mapping[str, Marks]:
+        """The texts around the rows of media in a prompt, by kind."""
+        return self.decoder.marks
+
+    @property
+    def padding(self) -> int:
+        """The token that stands where a row of media is."""
+        id = self.file.metadata.get("tokenizer.ggml.padding_token_id", 0)
+        return int(id) if 0 <= id < self.n_vocab else 0
 
     @property
     def suppress(self) -> tuple[int, ...]:

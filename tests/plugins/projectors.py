@@ -70,3 +70,39 @@ def recording(seed: int = 1, seconds: float = 0.6, rate: int = 16000, kind: str 
     made = io.BytesIO()
     soundfile.write(made, samples, rate, format=kind)
     return made.getvalue()
+
+
+CONTROLS = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|turn>", "<turn|>", "<|think|>"]
+CONTROLS += ["<|image>", "<image|>", "<|image|>", "<|audio>", "<audio|>", "<|audio|>", "<|video|>"]
+CONTROLS += ["<|tool>", "<tool|>"]
+WRITTEN = ["<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>"]
+WRITTEN += ["<tool_response|>", '<|"|>']
+
+
+def write_seeing_model(path: Path, tiny: Path) -> Path:
+    """A tiny gemma4 model with a vocabulary of the real one's kind: marks, bytes and letters."""
+    texts = [*CONTROLS, *WRITTEN, *(f"<0x{i:02X}>" for i in range(256))]
+    kinds = [3] * len(CONTROLS) + [4] * len(WRITTEN) + [6] * 256
+    letters = ["\u2581", "\n", "th", "he", *(chr(i) for i in range(33, 127))]
+    texts, kinds = texts + letters, kinds + [1] * len(letters)
+    with GGUF.open(tiny) as file:
+        size = next(t.shape[0] for t in file.tensors.values() if t.name == "token_embd.weight")
+        unused = size - len(texts)
+        texts += [f"<unused{i}>" for i in range(unused)]
+        kinds += [5] * unused
+        keys = {k: v for k, v in file.metadata.items() if not k.startswith("tokenizer.")}
+        keys |= {
+            "tokenizer.ggml.model": "gemma4",
+            "tokenizer.ggml.tokens": texts,
+            "tokenizer.ggml.scores": np.zeros(size, np.float32),
+            "tokenizer.ggml.token_type": np.array(kinds, np.int32),
+            "tokenizer.ggml.merges": ["t h", "h e"],
+            "tokenizer.ggml.bos_token_id": 2,
+            "tokenizer.ggml.eos_token_id": 6,
+            "tokenizer.ggml.padding_token_id": 0,
+            "tokenizer.ggml.unknown_token_id": 3,
+            "tokenizer.ggml.add_bos_token": True,
+            "tokenizer.ggml.add_space_prefix": False,
+        }
+        tensors = [(t.name, t.shape, t.type, np.array(t.data)) for t in file.tensors.values()]
+        return write_gguf(path, keys, tensors)

@@ -211,7 +211,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"messages": [{"role": "user", "content": 1}]}, "message 0: 'content' must be a string"),
         (
             {"messages": [{"role": "user", "content": [IMAGE]}]},
-            "message 0: image input is not supported by this server",
+            "image input is not supported - hint: if this is unexpected",
         ),
         (
             {

@@ -56,14 +56,20 @@ CASES = [
     (part("text"), "message 0: a part of type text needs a 'text' that is a string"),
     (
         part("image_url", image_url={"url": "https://example.com/a.png"}),
-        "message 0: this server does not fetch images over the network; "
+        "message 0: this server does not fetch pictures over the network; "
         "send the bytes as a data: URI",
     ),
     (
         part("image_url", image_url={"url": "data:image/png;base64,AAAA"}),
-        "image input is not supported by this server",
+        "image input is not supported - hint: if this is unexpected, you may need to provide the "
+        "mmproj",
     ),
-    (part("input_audio", input_audio={}), "audio input is not supported by this server"),
+    (
+        part("input_audio", input_audio={"data": "http://example.com/a.wav"}),
+        "message 0: this server does not fetch audio over the network; send the bytes as base64",
+    ),
+    (part("input_audio", input_audio={}), "audio input is not supported - hint: "),
+    (part("video_url", video_url={"url": "data:video/mp4;base64,AAAA"}), "video input is not"),
     (
         messages({"role": "tool", "content": "x", "tool_call_id": "a"}),
         "message 0 is a tool result, and a result answers a call that came before it",

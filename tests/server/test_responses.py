@@ -169,7 +169,7 @@ SCHEMA = {"type": "json_schema", "name": "x", "schema": {"multipleOf": 0}}
         ({"input": [{"type": "item_reference", "id": "x"}]}, 'has the type "item_reference"'),
         (
             {"input": [{"role": "user", "content": [IMAGE]}]},
-            "input item 0: image input is not supported",
+            "image input is not supported - hint: if this is unexpected",
         ),
         (
             {"input": [{"type": "function_call_output", "call_id": "x", "output": ""}]},

@@ -1,0 +1,279 @@
+"""Pictures and sound in a request: from content parts to bytes, and on to a model's rows.
+
+Bytes come in the request, as base64, or from a file below ``-media-root``; nothing is fetched from
+anywhere else. What is wrong is said before the request waits for a slot.
+"""
+
+import base64
+import binascii
+import os
+import secrets
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import falcon
+
+from golem_core.media import MediaError
+from golem_core.model.media import Marks
+from golem_core.model.projector import Rows
+from golem_core.schedule import Engine
+from golem_core.schedule.media import Span
+from golem_core.text.rendered import encode_rendered
+from golem_server.disconnect import client_gone
+from golem_server.errors import ClientGone, Refusal
+
+KINDS = {
+    "image_url": "image",
+    "input_audio": "audio",
+    "input_video": "video",
+    "video_url": "video",
+}
+NAMES = {"image": "picture", "audio": "recording", "video": "video"}
+FETCHED = {
+    "image": "pictures over the network; send the bytes as a data: URI",
+    "audio": "audio over the network; send the bytes as base64",
+    "video": "videos over the network",
+}
+LEAST_BASE64 = 16  # characters below which a text is a file's name rather than bytes
+
+
+class Where(str):
+    """Where in a request of another dialect a content part was, for messages about it."""
+
+
+@dataclass(frozen=True)
+class Medium:
+    """The bytes of a picture or a recording, and where in the request they were."""
+
+    kind: str
+    where: str
+    data: bytes
+
+
+class Sight:
+    """What a request's media are read with, and the media it has, in order."""
+
+    def __init__(self, engine: Engine, root: Path | None, gone: Callable[[], bool] = lambda: False):
+        self._engine = engine
+        self._root = root
+        self._gone = gone
+        self.media: list[Medium] = []
+
+    @classmethod
+    def of(cls, service: Any, engine: Engine, req: falcon.Request) -> "Sight":
+        """Of a request to an engine; a client that leaves is not looked for any longer."""
+        return cls(engine, service.server.media_root, client_gone(req.env))
+
+    def part(self, place: int, part: Mapping[str, Any]) -> dict[str, str]:
+        """A content part with a medium, as templates know it; its bytes are kept in ``media``.
+
+        Raises:
+            Refusal: for one that cannot be taken.
+        """
+        kind = KINDS[part["type"]]
+        told = part.get("where")
+        where = told if isinstance(told, Where) else f"message {place}"
+        address = _address(part)
+        if isinstance(address, str) and address.lower().startswith(("http://", "https://")):
+            raise Refusal(f"{where}: this server does not fetch {FETCHED[kind]}")
+        projector = self._engine.model.projector
+        if projector is None or kind not in projector.kinds:
+            raise unsupported(kind)
+        if not isinstance(address, str) or not address:
+            names = "'url'" if kind == "image" else "'data'"
+            raise Refusal(
+                f"{where}: a part of type {part['type']} needs a {names} that is a string"
+            )
+        data = self._bytes(where, kind, address, projector.limits.bytes)
+        self.media.append(Medium(kind, where, data))
+        return {"type": kind}
+
+    def _bytes(self, where: str, kind: str, address: str, most: int) -> bytes:
+        if address.startswith("data:"):
+            return _of_data(where, address)
+        if not address.startswith("file://"):
+            data = _decoded(address) if len(address) >= LEAST_BASE64 else None
+            if data is not None:
+                return data
+        return self._of_file(where, kind, address.removeprefix("file://"), most)
+
+    def _of_file(self, where: str, kind: str, name: str, most: int) -> bytes:
+        if self._root is None:
+            raise Refusal(
+                f"{where}: this server reads no files; start it with -media-root, or send a data: "
+                "URI"
+            )
+        missing = Refusal(f"{where}: there is no such {NAMES[kind]} below -media-root")
+        try:
+            root = self._root.resolve(strict=True)
+            path = (root / name.lstrip("/")).resolve(strict=True)
+            if not path.is_relative_to(root):
+                raise missing
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+                found = os.fstat(file.fileno())
+                if not stat.S_ISREG(found.st_mode):
+                    raise missing
+                if found.st_size > most:
+                    raise Refusal(
+                        f"{where}: a {NAMES[kind]} of {found.st_size / 1e6:.1f} MB, and "
+                        f"{most / 1e6:.1f} MB is the most"
+                    )
+                return file.read(most + 1)
+        except (OSError, ValueError):
+            raise missing from None
+
+    def rows(self) -> list[Rows]:
+        """The rows of every medium.
+
+        Raises:
+            Refusal: for one that cannot be decoded or is too large.
+            ClientGone: when whoever asked has left.
+        """
+        return [self._rows(medium) for medium in self.media]
+
+    def _rows(self, medium: Medium) -> Rows:
+        def waiting() -> None:
+            if self._gone():
+                raise ClientGone
+
+        try:
+            return self._engine.rows(medium.kind, medium.data, waiting)
+        except MediaError as error:
+            raise Refusal(f"{medium.where}: {error}") from None
+
+
+def unsupported(kind: str) -> Refusal:
+    """The refusal of a medium that the model cannot take, in llama-server's words."""
+    return Refusal(
+        f"{kind} input is not supported - hint: if this is unexpected, you may need to provide the "
+        "mmproj"
+    )
+
+
+def _address(part: Mapping[str, Any]) -> Any:
+    """Where a part's bytes are: a data: URI, base64, or a file's name."""
+    given = part.get(part["type"])
+    if isinstance(given, Mapping):
+        given = given.get("url") if part["type"] == "image_url" else _either(given, "data", "url")
+    return given
+
+
+def _either(given: Mapping[str, Any], *names: str) -> Any:
+    return next((given[name] for name in names if given.get(name) is not None), None)
+
+
+def _of_data(where: str, uri: str) -> bytes:
+    head, comma, text = uri.partition(",")
+    if not comma or "," in text:
+        raise Refusal(f"{where}: Invalid uri-encoded base64 value")
+    if not head.startswith(("data:image/", "data:audio/", "data:video/", "data:application/")):
+        raise Refusal(f"{where}: Invalid uri format: {head[:60]}")
+    if not head.endswith("base64"):
+        raise Refusal(f"{where}: uri must be base64 encoded")
+    data = _decoded(text)
+    if data is None:
+        raise Refusal(f"{where}: Invalid base64 value")
+    return data
+
+
+def _decoded(text: str) -> bytes | None:
+    """The bytes of base64 with or without its padding, in either alphabet; None for other text."""
+    try:
+        plain = "".join(text.split()).rstrip("=").translate(_ALPHABET).encode("ascii")
+        return base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+_ALPHABET = str.maketrans("-_", "+/")
+
+
+# ---- the prompt
+
+
+def hidden(value: Any, marks: Mapping[str, Marks], salt: str) -> Any:
+    """A message whose texts hold stand-ins for the marks of media: none is taken for a place."""
+    if isinstance(value, str):
+        for kind, mark in marks.items():
+            value = value.replace(mark.place, _stand_in(kind, salt))
+        return value
+    if isinstance(value, list):
+        return [hidden(item, marks, salt) for item in value]
+    if isinstance(value, dict):
+        return {key: hidden(item, marks, salt) for key, item in value.items()}
+    return value
+
+
+def shown(text: str, marks: Mapping[str, Marks], salt: str) -> str:
+    """A text with the marks that ``hidden`` replaced."""
+    for kind, mark in marks.items():
+        text = text.replace(_stand_in(kind, salt), mark.place)
+    return text
+
+
+def new_salt() -> str:
+    """What makes a stand-in that no text of a client's contains."""
+    return secrets.token_hex(16)
+
+
+def _stand_in(kind: str, salt: str) -> str:
+    return f"golem{salt}{kind}"
+
+
+def place(model: Any, text: str, rows: Sequence[Rows], salt: str) -> tuple[list[int], list[Span]]:
+    """The tokens of a rendered prompt with padding where its media go, and those places.
+
+    Raises:
+        Refusal: when the template has written other places than the conversation has media.
+    """
+    marks = model.marks
+    pieces = _cut(marks, text)
+    found = [kind for kind, _ in pieces if kind]
+    if found != [one.kind for one in rows]:
+        raise Refusal(
+            f"the chat template has {len(found)} places for media where the conversation has "
+            f"{len(rows)}, or in another order: this model's own template has one for each; "
+            "start the server with -builtin-template"
+        )
+    tokens: list[int] = []
+    spans: list[Span] = []
+    left = iter(rows)
+    for kind, piece in pieces:
+        if not kind:
+            tokens += _encoded(model.tokenizer, shown(piece, marks, salt), not tokens)
+            continue
+        one = next(left)
+        tokens += _mark(model, marks[kind].opens)
+        spans.append(Span(len(tokens), one))
+        tokens += [model.padding] * len(one)
+        tokens += _mark(model, marks[kind].closes)
+    return tokens, spans
+
+
+def _cut(marks: Mapping[str, Marks], text: str) -> list[tuple[str, str]]:
+    """A rendered prompt cut at the places of media: ("", text) and (kind, "") in order."""
+    found: list[tuple[str, str]] = []
+    while True:
+        hits = [(text.find(m.place), kind) for kind, m in marks.items() if m.place in text]
+        if not hits:
+            return [*found, ("", text)]
+        at, kind = min(hits)
+        found += [("", text[:at]), (kind, "")]
+        text = text[at + len(marks[kind].place) :]
+
+
+def _encoded(tokenizer: Any, text: str, first: bool) -> list[int]:
+    if first:
+        return encode_rendered(tokenizer, text)
+    return tokenizer.encode(text, add_special=False, parse_special=True) if text else []
+
+
+def _mark(model: Any, text: str) -> list[int]:
+    """The one token of a mark."""
+    tokens = model.tokenizer.encode(text, add_special=False, parse_special=True) if text else []
+    if len(tokens) > 1:
+        raise Refusal(f"{model.name} has no token {text}: its vocabulary is not made for media")
+    return tokens
