@@ -104,13 +104,6 @@ static inline void store_head(const attention *a, float *acc, float total, int64
     }
 }
 
-static inline vf vread_half(const uint16_t *p, int count) {
-    if (count == LANES) return vload_half(p);
-    uint16_t t[LANES] = {0};
-    memcpy(t, p, (size_t)count * 2);
-    return vload_half(t);
-}
-
 static inline int padded(int width) { return (width + LANES - 1) / LANES * LANES; }
 
 #endif

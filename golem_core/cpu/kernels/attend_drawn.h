@@ -27,7 +27,6 @@ typedef struct {
     float *query;          /* (share, padded d) */
     float *part;           /* (share, LANES, LANES): a key's products, one lane an element mod 16 */
     float *scores;         /* (share, CHUNK) */
-    float *lines;          /* (KEYS, padded d or dv): of a ring that is not f16 */
     float *result;         /* of the chunk that runs */
     float *whole;          /* of the chunks so far */
 } drawn_scratch;
@@ -38,7 +37,6 @@ static int64_t drawn_layout(drawn_scratch *t, char *base, int d, int dv, int sha
     TAKE(query, share * padded(d));
     TAKE(part, share * LANES * LANES);
     TAKE(scores, share * CHUNK);
-    TAKE(lines, KEYS * padded(d < dv ? dv : d));
     TAKE(result, result_floats(share, dv));
     TAKE(whole, result_floats(share, dv));
 #undef TAKE
@@ -70,21 +68,15 @@ static inline vf vsum16(const float *x) {
 #endif
 }
 
-/* Sixteen elements of a line that is f16 or, with half 0, f32. */
-static inline __attribute__((always_inline)) vf read_line(const void *line, int i, int count,
-                                                          const int half) {
-    return half ? vread_half((const uint16_t *)line + i, count) : vread((const float *)line + i, count);
-}
-
 /* part[head][slot] = the products of one key with each query, not yet summed over lanes */
 static inline __attribute__((always_inline)) void multiply_key(const drawn_scratch *t,
                                                                const void *key, int d,
                                                                const int vectors, int share,
-                                                               int slot, const int half) {
+                                                               int slot, const int type) {
     vf k[vectors];
     for (int v = 0; v < vectors; v++) {
         int left = d - v * LANES;
-        k[v] = read_line(key, v * LANES, left < LANES ? left : LANES, half);
+        k[v] = ring_read(type, key, v * LANES, left < LANES ? left : LANES);
     }
     for (int h = 0; h < share; h++) {
         const float *q = t->query + h * vectors * LANES;
@@ -96,15 +88,16 @@ static inline __attribute__((always_inline)) void multiply_key(const drawn_scrat
 
 /* acc[head] += weights times values from .. to - 1 of one block, for VECTORS * 16 elements */
 static inline __attribute__((always_inline)) void add_block(
-    const void *value, int v0, int width, const float *scores, int from, int to, float *acc, int wide,
-    const int heads, const int vectors, int count, const int half) {
+    const char *value, int64_t bytes, int v0, const float *scores, int from, int to, float *acc,
+    int wide, const int heads, const int vectors, int count, const int type) {
     vf sum[4][4];
     for (int h = 0; h < heads; h++)
         for (int v = 0; v < vectors; v++) sum[h][v] = vload(acc + h * wide + v * LANES);
     for (int j = from; j < to; j++) {
         vf x[4];
         for (int v = 0; v < vectors; v++)
-            x[v] = read_line(value, j * width + v0 + v * LANES, v + 1 < vectors ? LANES : count, half);
+            x[v] = ring_read(type, value + j * bytes, v0 + v * LANES,
+                             v + 1 < vectors ? LANES : count);
         for (int h = 0; h < heads; h++) {
             vf p = vset(scores[h * CHUNK + j]);
             for (int v = 0; v < vectors; v++) sum[h][v] = vfma(p, x[v], sum[h][v]);
@@ -114,18 +107,18 @@ static inline __attribute__((always_inline)) void add_block(
         for (int v = 0; v < vectors; v++) vstore(acc + h * wide + v * LANES, sum[h][v]);
 }
 
-/* stride: elements from one line to the next */
-static inline __attribute__((always_inline)) void add_values_of(const void *value, int stride, int dv,
-                                                                const float *scores, int from,
-                                                                int to, float *acc, int share,
-                                                                const int half) {
+/* bytes: of a line */
+static inline __attribute__((always_inline)) void add_values_of(const char *value, int64_t bytes,
+                                                                int dv, const float *scores,
+                                                                int from, int to, float *acc,
+                                                                int share, const int type) {
     int wide = padded(dv);
     for (int h = 0; h < share;) {
         int heads = share - h < 4 ? share - h : 4, v0 = 0;
         const float *s = scores + h * CHUNK;
         float *a = acc + h * wide;
 #define ADD(HEADS, VECTORS, COUNT) \
-    add_block(value, v0, stride, s, from, to, a + v0, wide, HEADS, VECTORS, COUNT, half)
+    add_block(value, bytes, v0, s, from, to, a + v0, wide, HEADS, VECTORS, COUNT, type)
         for (; v0 + 4 * LANES <= dv; v0 += 4 * LANES) switch (heads) {
             case 4: ADD(4, 4, LANES); break;
             case 3: ADD(3, 4, LANES); break;
@@ -134,11 +127,25 @@ static inline __attribute__((always_inline)) void add_values_of(const void *valu
             }
         for (; v0 < dv; v0 += LANES)
             for (int i = 0; i < heads; i++)
-                add_block(value, v0, stride, s + i * CHUNK, from, to, a + i * wide + v0, wide, 1, 1,
-                          dv - v0 < LANES ? dv - v0 : LANES, half);
+                add_block(value, bytes, v0, s + i * CHUNK, from, to, a + i * wide + v0, wide, 1, 1,
+                          dv - v0 < LANES ? dv - v0 : LANES, type);
 #undef ADD
         h += heads;
     }
+}
+
+/* The products of LANES keys that lie one after the other. */
+static inline __attribute__((always_inline)) void multiply_keys(const attention *a,
+                                                                const drawn_scratch *t,
+                                                                const char *key, int64_t bytes,
+                                                                const int type) {
+    int vectors = padded(a->d) / LANES;
+    for (int l = 0; l < LANES; l++, key += bytes) switch (vectors) {
+        case 4: multiply_key(t, key, a->d, 4, a->share, l, type); break;
+        case 8: multiply_key(t, key, a->d, 8, a->share, l, type); break;
+        case 16: multiply_key(t, key, a->d, 16, a->share, l, type); break;
+        default: multiply_key(t, key, a->d, vectors, a->share, l, type);
+        }
 }
 
 /* Keys low .. high, all of one chunk, for the query heads of one key head. */
@@ -146,29 +153,15 @@ static void attend_chunk(const attention *a, const drawn_scratch *t, const seque
                          int64_t low, int64_t high, chunk_result to) {
     static const float steps[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     int64_t start = low / CHUNK * CHUNK;
-    int from = (int)(low - start), end = (int)(high - start) + 1, vectors = padded(a->d) / LANES;
+    int from = (int)(low - start), end = (int)(high - start) + 1;
     const golem_ring *ring = &a->r->ring;
     int64_t key_bytes = ring_line_bytes(ring->type_k, a->d);
     int64_t value_bytes = ring_line_bytes(ring->type_v, a->dv);
     for (int j = from / LANES * LANES; j < end; j += LANES) {
         const char *key = ring_line(ring, ring->k, key_bytes, s->slot, head, start + j);
-        int half = ring->type_k == RING_F16;
-        for (int l = 0; l < LANES; l++) {
-            const char *line = key + l * key_bytes;
-            if (!half) {
-                ring_get(ring->type_k, line, a->d, t->lines);
-                line = (const char *)t->lines;
-            }
-            switch (half ? vectors : -vectors) {
-            case 4: multiply_key(t, line, a->d, 4, a->share, l, 1); break;
-            case 8: multiply_key(t, line, a->d, 8, a->share, l, 1); break;
-            case 16: multiply_key(t, line, a->d, 16, a->share, l, 1); break;
-            case -4: multiply_key(t, line, a->d, 4, a->share, l, 0); break;
-            case -8: multiply_key(t, line, a->d, 8, a->share, l, 0); break;
-            case -16: multiply_key(t, line, a->d, 16, a->share, l, 0); break;
-            default: multiply_key(t, line, a->d, vectors, a->share, l, half);
-            }
-        }
+#define MULTIPLY(TYPE) multiply_keys(a, t, key, key_bytes, TYPE)
+        FOR_RING_TYPE(ring->type_k, MULTIPLY)
+#undef MULTIPLY
         vf at = vadd(vload(steps), vset((float)j));
         for (int h = 0; h < a->share; h++) {
             vf x = vmul(vsum16(t->part + h * LANES * LANES), vset(a->scale));
@@ -196,14 +189,10 @@ static void attend_chunk(const attention *a, const drawn_scratch *t, const seque
         int base = j / KEYS * KEYS, stop = base + KEYS < end ? base + KEYS : end;
         const char *value = ring_line(ring, ring->v, value_bytes, s->slot, head, start + base);
         const float *scores = t->scores + base;
-        if (ring->type_v == RING_F16) {
-            add_values_of(value, a->dv, a->dv, scores, j - base, stop - base, to.acc, a->share, 1);
-        } else {
-            int wide = padded(a->dv);
-            for (int i = j - base; i < stop - base; i++)
-                ring_get(ring->type_v, value + i * value_bytes, a->dv, t->lines + i * wide);
-            add_values_of(t->lines, wide, a->dv, scores, j - base, stop - base, to.acc, a->share, 0);
-        }
+#define ADD_VALUES_OF(TYPE) \
+    add_values_of(value, value_bytes, a->dv, scores, j - base, stop - base, to.acc, a->share, TYPE)
+        FOR_RING_TYPE(ring->type_v, ADD_VALUES_OF)
+#undef ADD_VALUES_OF
         j = stop;
     }
 }

@@ -28,7 +28,6 @@ typedef struct {
     float *far;                  /* (rows, rels): q·rel */
     const float **query;         /* (rows,) */
     float *turned;               /* (rows, d): queries, where the ring's keys are turned */
-    float *lines;                /* (LANES, d or dv): of a ring that is not f16 */
     int64_t *low, *high;         /* (columns,) */
 } tile_scratch;
 
@@ -44,7 +43,6 @@ static int64_t tile_layout(tile_scratch *t, char *base, int d, int dv, int share
     TAKE(far, rows * rels * 4);
     TAKE(query, rows * 8);
     TAKE(turned, rows * d * 4);
-    TAKE(lines, LANES * (d < dv ? dv : d) * 4);
     TAKE(low, columns * 8);
     TAKE(high, columns * 8);
 #undef TAKE
@@ -88,35 +86,15 @@ static inline void turn16(const vf *x, vf *y) {
 }
 #endif
 
-/* A key or value: sixteen elements of it, f16 in the ring or f32 elsewhere. */
-typedef struct {
-    const uint16_t *half;
-    const float *row;
-} tile_line;
-
-static inline vf read_element(tile_line line, int i, int count) {
-    return line.half ? vread_half(line.half + i, count) : vread(line.row + i, count);
-}
-
-/* The line of one index in the ring; what is not f16 is read into `to`. */
-static inline tile_line line_of_ring(int type, const char *line, int width, float *to) {
-    if (type == RING_F16) return (tile_line){.half = (const uint16_t *)line};
-    ring_get(type, line, width, to);
-    return (tile_line){.row = to};
-}
-
-/* The keys and values of indices low .. high of one block, as f32; the other places hold zeros. */
-static void load_block(const attention *a, const sequence *s, int head, int64_t block, int64_t low,
-                       int64_t high, tile_scratch *t) {
-    const golem_record *r = a->r;
-    const golem_ring *ring = &r->ring;
-    const char *k = NULL, *v = NULL;
-    int64_t key_bytes = ring_line_bytes(ring->type_k, a->d);
-    int64_t value_bytes = ring_line_bytes(ring->type_v, a->dv);
-    if (r->i[9]) {
-        k = ring_line(ring, ring->k, key_bytes, s->slot, head, block);
-        v = ring_line(ring, ring->v, value_bytes, s->slot, head, block);
-    }
+/* The keys and values of indices low .. high of one block, as f32; the other places hold zeros.
+ *
+ * k, v: the block's lines in the ring, kept as type_k and type_v; NULL: rows of this pass. */
+static inline __attribute__((always_inline)) void load_values(const attention *a, const sequence *s,
+                                                              const char *v, int head,
+                                                              int64_t block, int64_t low,
+                                                              int64_t high, tile_scratch *t,
+                                                              const int type) {
+    int64_t bytes = ring_line_bytes(type, a->dv);
     int wide = padded(a->dv);
     for (int j = 0; j < KEYS; j++) {
         float *to = t->values + j * wide;
@@ -125,30 +103,48 @@ static void load_block(const attention *a, const sequence *s, int head, int64_t 
             for (int i = 0; i < wide; i += LANES) vstore(to + i, vzero());
             continue;
         }
-        tile_line line = v ? line_of_ring(ring->type_v, v + j * value_bytes, a->dv, t->lines)
-                           : (tile_line){.row = unit_at(a->v, &r->in[2], row, head)};
-        FOR_LANES(i, a->dv, count) vstore(to + i, read_element(line, i, count));
+        const float *line = v ? NULL : unit_at(a->v, &a->r->in[2], row, head);
+        FOR_LANES(i, a->dv, count)
+            vstore(to + i, v ? ring_read(type, v + j * bytes, i, count) : vread(line + i, count));
     }
-    for (int j = 0; j < KEYS; j += LANES) {
-        tile_line lines[LANES];
-        for (int l = 0; l < LANES; l++) {
-            int64_t index = block + j + l;
-            if (index < low || index > high) continue;
-            lines[l] = k ? line_of_ring(ring->type_k, k + (j + l) * key_bytes, a->d,
-                                        t->lines + l * a->d)
-                         : (tile_line){.row = unit_at(a->k, &r->in[1], s->first + index, head)};
-        }
+}
+
+static inline __attribute__((always_inline)) void load_keys(const attention *a, const sequence *s,
+                                                            const char *k, int head, int64_t block,
+                                                            int64_t low, int64_t high,
+                                                            tile_scratch *t, const int type) {
+    int64_t bytes = ring_line_bytes(type, a->d);
+    for (int j = 0; j < KEYS; j += LANES)
         FOR_LANES(i, a->d, count) {
             vf in[LANES], out[LANES];
             for (int l = 0; l < LANES; l++) {
                 int64_t index = block + j + l;
-                int seen = index >= low && index <= high;
-                in[l] = seen ? read_element(lines[l], i, count) : vzero();
+                if (index < low || index > high) {
+                    in[l] = vzero();
+                    continue;
+                }
+                const float *line = k ? NULL : unit_at(a->k, &a->r->in[1], s->first + index, head);
+                in[l] = k ? ring_read(type, k + (j + l) * bytes, i, count) : vread(line + i, count);
             }
             turn16(in, out);
             for (int l = 0; l < count; l++) vstore(t->keys + (int64_t)(i + l) * KEYS + j, out[l]);
         }
+}
+
+static void load_block(const attention *a, const sequence *s, int head, int64_t block, int64_t low,
+                       int64_t high, tile_scratch *t) {
+    const golem_ring *ring = &a->r->ring;
+    const char *k = NULL, *v = NULL;
+    if (a->r->i[9]) {
+        k = ring_line(ring, ring->k, ring_line_bytes(ring->type_k, a->d), s->slot, head, block);
+        v = ring_line(ring, ring->v, ring_line_bytes(ring->type_v, a->dv), s->slot, head, block);
     }
+#define LOAD_VALUES(TYPE) load_values(a, s, v, head, block, low, high, t, TYPE)
+#define LOAD_KEYS(TYPE) load_keys(a, s, k, head, block, low, high, t, TYPE)
+    FOR_RING_TYPE(ring->type_v, LOAD_VALUES)
+    FOR_RING_TYPE(ring->type_k, LOAD_KEYS)
+#undef LOAD_VALUES
+#undef LOAD_KEYS
 }
 
 /* scores[row][key] = query[row] · key, one lane a key, in order of the elements */

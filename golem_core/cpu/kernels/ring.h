@@ -43,14 +43,6 @@ static inline uint16_t ring_half(float x) {
     return t[0];
 }
 
-static inline float ring_from_half(uint16_t x) {
-    uint16_t t[LANES];
-    float y[LANES];
-    for (int i = 0; i < LANES; i++) t[i] = x;
-    vstore(y, vload_half(t));
-    return y[0];
-}
-
 static inline uint16_t ring_bf16(float x) {
     uint32_t bits;
     memcpy(&bits, &x, 4);
@@ -110,38 +102,46 @@ static inline void ring_put(int type, const float *x, int width, char *line) {
     }
 }
 
-/* A line is read as f32; not for RING_F16, which the kernels read as it lies. */
-static inline void ring_get(int type, const char *line, int width, float *y) {
+static inline vf vread_half(const uint16_t *p, int count) {
+    if (count == LANES) return vload_half(p);
+    uint16_t t[LANES] = {0};
+    memcpy(t, p, (size_t)count * 2);
+    return vload_half(t);
+}
+
+/* Elements i .. i + count - 1 of a line, the other lanes 0; i is a multiple of LANES. */
+static inline __attribute__((always_inline)) vf ring_read(const int type, const void *line, int i,
+                                                          int count) {
+    const char *block = line;
+    uint16_t scale;
     switch (type) {
-    case RING_BF16:
-        for (int i = 0; i < width; i++) {
-            uint32_t bits = (uint32_t)((const uint16_t *)line)[i] << 16;
-            memcpy(y + i, &bits, 4);
-        }
-        break;
+    case RING_F32: return vread((const float *)line + i, count);
+    case RING_BF16: {
+        if (count == LANES) return vload_bf16((const uint16_t *)line + i);
+        uint16_t t[LANES] = {0};
+        memcpy(t, (const uint16_t *)line + i, (size_t)count * 2);
+        return vload_bf16(t);
+    }
     case RING_Q8_0:
-        for (int i = 0; i < width; i += RING_BLOCK, line += Q8_LINE) {
-            uint16_t half;
-            memcpy(&half, line, 2);
-            float d = ring_from_half(half);
-            const int8_t *q = (const int8_t *)line + 2;
-            for (int j = 0; j < RING_BLOCK; j++) y[i + j] = d * (float)q[j];
-        }
-        break;
+        block += i / RING_BLOCK * Q8_LINE;
+        memcpy(&scale, block, 2);
+        return vmul(vset_half(scale), vload_i8((const int8_t *)block + 2 + i % RING_BLOCK));
     case RING_Q4_0:
-        for (int i = 0; i < width; i += RING_BLOCK, line += Q4_LINE) {
-            uint16_t half;
-            memcpy(&half, line, 2);
-            float d = ring_from_half(half);
-            const uint8_t *q = (const uint8_t *)line + 2;
-            for (int j = 0; j < RING_BLOCK / 2; j++) {
-                y[i + j] = d * (float)((q[j] & 15) - 8);
-                y[i + j + RING_BLOCK / 2] = d * (float)((q[j] >> 4) - 8);
-            }
-        }
-        break;
-    default: memcpy(y, line, (size_t)width * 4);
+        block += i / RING_BLOCK * Q4_LINE;
+        memcpy(&scale, block, 2);
+        return vmul(vset_half(scale), vload_nibbles((const uint8_t *)block + 2, i % RING_BLOCK > 0));
+    default: return vread_half((const uint16_t *)line + i, count);
     }
 }
+
+/* DO(type) with the type as a constant. */
+#define FOR_RING_TYPE(type, DO)          \
+    switch (type) {                      \
+    case RING_F32: DO(RING_F32); break;  \
+    case RING_BF16: DO(RING_BF16); break; \
+    case RING_Q8_0: DO(RING_Q8_0); break; \
+    case RING_Q4_0: DO(RING_Q4_0); break; \
+    default: DO(RING_F16);               \
+    }
 
 #endif

@@ -49,6 +49,21 @@ static inline vf vload_half(const uint16_t *p) {
 static inline void vstore_half(uint16_t *p, vf x) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
+/* sixteen signed bytes; a half in every lane; sixteen bf16 */
+static inline vf vload_i8(const int8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+static inline vf vset_half(uint16_t x) { return _mm512_cvtph_ps(_mm256_set1_epi16((short)x)); }
+static inline vf vload_bf16(const uint16_t *p) {
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+/* the low, or the high, four bits of sixteen bytes, less 8 */
+static inline vf vload_nibbles(const uint8_t *p, int high) {
+    __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    wide = high ? _mm512_srli_epi32(wide, 4) : _mm512_and_si512(wide, _mm512_set1_epi32(15));
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(wide, _mm512_set1_epi32(8)));
+}
 static inline float vsum(vf x) {
     __m256 a = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -133,6 +148,28 @@ static inline vf vload_half(const uint16_t *p) {
 static inline void vstore_half(uint16_t *p, vf x) {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
+}
+static inline __m256 bytes_half(__m256i wide) { return _mm256_cvtepi32_ps(wide); }
+static inline vf vload_i8(const int8_t *p) {
+    return (vf){bytes_half(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))),
+                bytes_half(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8))))};
+}
+static inline vf vset_half(uint16_t x) {
+    __m256 y = _mm256_cvtph_ps(_mm_set1_epi16((short)x));
+    return (vf){y, y};
+}
+static inline __m256 bf16_half(const uint16_t *p) {
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+static inline vf vload_bf16(const uint16_t *p) { return (vf){bf16_half(p), bf16_half(p + 8)}; }
+static inline __m256 nibbles_half(const uint8_t *p, int high) {
+    __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    wide = high ? _mm256_srli_epi32(wide, 4) : _mm256_and_si256(wide, _mm256_set1_epi32(15));
+    return bytes_half(_mm256_sub_epi32(wide, _mm256_set1_epi32(8)));
+}
+static inline vf vload_nibbles(const uint8_t *p, int high) {
+    return (vf){nibbles_half(p, high), nibbles_half(p + 8, high)};
 }
 static inline float vsum(vf x) {
     __m256 a = _mm256_add_ps(x.a, x.b);
@@ -223,6 +260,28 @@ static inline uint16_t half_of(float x) {
 }
 static inline void vstore_half(uint16_t *p, vf x) {
     for (int i = 0; i < LANES; i++) p[i] = half_of(x[i]);
+}
+static inline vf vload_i8(const int8_t *p) {
+    vf y;
+    for (int i = 0; i < LANES; i++) y[i] = (float)p[i];
+    return y;
+}
+static inline vf vset_half(uint16_t x) {
+    uint16_t all[LANES];
+    for (int i = 0; i < LANES; i++) all[i] = x;
+    return vload_half(all);
+}
+static inline vf vload_bf16(const uint16_t *p) {
+    uint32_t bits[LANES];
+    vf y;
+    for (int i = 0; i < LANES; i++) bits[i] = (uint32_t)p[i] << 16;
+    memcpy(&y, bits, sizeof y);
+    return y;
+}
+static inline vf vload_nibbles(const uint8_t *p, int high) {
+    vf y;
+    for (int i = 0; i < LANES; i++) y[i] = (float)((high ? p[i] >> 4 : p[i] & 15) - 8);
+    return y;
 }
 static inline float vsum(vf x) {
     float t[LANES];
