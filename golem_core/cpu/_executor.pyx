@@ -78,9 +78,10 @@ def attend_part_bytes(str set, int dv, int share):
 
 
 def panel(str set):
-    """Columns side by side in a panel of gemm, and whether it multiplies BF16 by BF16."""
+    """Columns side by side in a panel of gemm; whether it multiplies BF16 by BF16; whether
+    linear takes two groups of float weights at once."""
     cdef const golem_isa *isa = golem_isa_of(SETS.index(set))
-    return isa.panel, isa.gemm_pairs() != 0
+    return isa.panel, isa.gemm_pairs() != 0, isa.two_groups != 0
 
 
 def decoder_sizes(const int32_t[:, ::1] runs, const int32_t[::1] tokens, const int32_t[::1] outputs,

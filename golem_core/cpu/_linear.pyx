@@ -24,6 +24,7 @@ cdef extern from "kernels/linear.h" nogil:
     ctypedef struct golem_act:
         const float *x
         ptrdiff_t x_stride
+        const int32_t *rows
         const golem_q8 *q
         int n
 
@@ -197,6 +198,7 @@ def dot(str isa, int type, const uint8_t[::1] groups, int width, columns, int c0
             raise ValueError(f"columns have {x.shape[1]} values, not {width}")
         act.x = &x[0, 0]
         act.x_stride = width
+        act.rows = NULL
         act.n = <int>x.shape[0]
     if c0 < 0 or nc < 1 or c0 + nc > act.n:
         raise ValueError(f"columns {c0} .. {c0 + nc - 1} of {act.n}")

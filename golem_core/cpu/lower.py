@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from golem_core.cpu._executor import Q8_BYTES, SPLIT
-from golem_core.cpu.lower_dense import conv2d, gemm, is_dense
+from golem_core.cpu.lower_dense import conv2d, dense_types, gemm, is_dense
 from golem_core.cpu.lower_recurrent import conv1d, delta_rule
 from golem_core.cpu.lower_rows import RowLowering
 from golem_core.cpu.records import Buffer, FinishCode, Operand, Record, SegmentCode
@@ -28,7 +28,8 @@ class Lowering(RowLowering):
     threads: workers to share out to. maxima: the most each symbol is bound to. fuse: quantise in
     the stores of what makes the activations. group_bytes: of a repacked weight. attend_scratch,
     attend_part_bytes: what the kernels of the instruction set ask for. panel: columns of a panel
-    of gemm, and whether it multiplies BF16 by itself.
+    of gemm, whether it multiplies BF16 by itself, and whether linear takes two groups of float
+    weights at once.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Lowering(RowLowering):
         group_bytes: Callable[[Weight], int],
         attend_scratch: Callable[[int, int, int, int], int],
         attend_part_bytes: Callable[[int, int], int],
-        panel: tuple[int, bool],
+        panel: tuple[int, bool, bool],
     ):
         super().__init__({v.root.id for v in plan.outputs.values()})
         self.program = program
@@ -125,7 +126,7 @@ class Lowering(RowLowering):
     def linear(self, node: Node):
         x, segments = node.inputs[0], list(node.attrs["segments"])
         if not self.program.states:
-            dense = [s for s in segments if is_dense(s, FLOAT_TYPES)]
+            dense = [s for s in segments if is_dense(s, dense_types(self.panel))]
             if dense:
                 gemm(self, node, dense)
             segments = [s for s in segments if s not in dense]
@@ -184,8 +185,7 @@ class Lowering(RowLowering):
             shape, strides = (rows * k, w.width), (x.strides[1], 1)
             x = Value(x.id, x.name, shape, x.dtype, x.node, x.root, x.offset, strides)
         ins = [*self._activations(x, node.weights), self.strided(experts)]
-        column = max(w.width * 4, w.width // 32 * Q8_BYTES)
-        gathered = -(-COLUMNS * column // 64) * 64
+        gathered = -(-COLUMNS * (w.width // 32) * Q8_BYTES // 64) * 64
         most = extent_at(rows, self.maxima)
         store = Operand(self.buffer(y), 0, w.out)
         ints = (k, w.shape[0], int(own), most, gathered)

@@ -17,11 +17,17 @@ from golem_core.graph.weights import Weight
 if TYPE_CHECKING:
     from golem_core.cpu.lower import Lowering
 
-F32, BF16 = 0, 30  # GGML's type ids
+F32, F16, BF16 = 0, 1, 30  # GGML's type ids
 UNPACKED = 384 << 10  # bytes of weights a unit keeps at hand: they stay in a core's second cache
 GROUPS = 8  # groups of a unit at most, as in gemm.h
 MAP_PANELS = 4  # panels of output pixels a unit of conv2d gathers, as in conv2d.h
 GROUP_LINE = 64  # bytes of a line of 16 rows
+
+
+def dense_types(panel: tuple[int, bool, bool]) -> set[int]:
+    """Weights whose products go through panels. Where linear takes two groups of F16 at once it is
+    as fast and need not unpack them."""
+    return {F32, BF16} if panel[2] else {F32, F16, BF16}
 
 
 def is_dense(s: Segment, types: set[int]) -> bool:
@@ -33,7 +39,7 @@ def is_dense(s: Segment, types: set[int]) -> bool:
 def gemm(lowering: Lowering, node: Node, segments: list[Segment]) -> None:
     """Products of one x as a record over its panels."""
     x = node.inputs[0]
-    size, bf16 = lowering.panel
+    size, bf16, _ = lowering.panel
     paired = [bf16 and s.weight.type.id == BF16 for s in segments]
     ins = [
         _panels(lowering, x, size, False) if not all(paired) else None,

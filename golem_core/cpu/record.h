@@ -170,6 +170,7 @@ typedef struct golem_isa {
     int64_t (*attend_part_bytes)(int dv, int share);                 /* bytes of a chunk's result */
     int panel;                 /* columns of a panel, as in gemm.h */
     int (*gemm_pairs)(void);   /* whether BF16 weights meet BF16 columns there */
+    int two_groups;            /* whether linear multiplies two groups of float weights at once */
 } golem_isa;
 
 extern const golem_isa golem_isa_portable;

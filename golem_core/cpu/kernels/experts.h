@@ -14,7 +14,8 @@ static void gather_codes(const golem_q8 *from, int from_n, golem_q8 *to, int to_
 
 /* in: x (rows of `spread` columns each), its codes, experts (rows, k) i32.
  * i: k, experts, 1 where every pair has its own column of x, 0 where a row's pairs share one.
- * scratch: experts + 1 and rows * k ints, then COLUMNS gathered columns, then what multiply needs */
+ * scratch: experts + 1 and rows * k ints, then COLUMNS gathered columns of codes (those of floats are
+ * read where they lie), then what multiply needs */
 static void run_experts(const golem_record *r, golem_worker *w) {
     const golem_segment *s = r->segment;
     int rows = (int)w->pass->extents[r->extent], k = r->i[0], experts = r->i[1];
@@ -49,17 +50,15 @@ static void run_experts(const golem_record *r, golem_worker *w) {
             atomic_fetch_add_explicit(&w->pass->expert_bytes, read, memory_order_relaxed);
             for (int first = start[e]; first < start[e + 1]; first += COLUMNS) {
                 int left = start[e + 1] - first, count = left < COLUMNS ? left : COLUMNS;
-                golem_act part = {.n = count, .x_stride = s->in};
+                int32_t column[COLUMNS];
+                golem_act part = {.n = count, .x = act.x, .x_stride = act.x_stride, .rows = column,
+                                  .q = (const golem_q8 *)gathered};
                 for (int c = 0; c < count; c++) {
-                    int column = r->i[2] ? order[first + c] : order[first + c] / k;
+                    column[c] = r->i[2] ? order[first + c] : order[first + c] / k;
                     if (act.q)
-                        gather_codes(act.q + column, columns, (golem_q8 *)gathered + c, count, s->in / 32);
-                    else
-                        memcpy((float *)gathered + (int64_t)c * s->in, act.x + column * act.x_stride,
-                               (size_t)s->in * 4);
+                        gather_codes(act.q + column[c], columns, (golem_q8 *)gathered + c, count,
+                                     s->in / 32);
                 }
-                part.q = (const golem_q8 *)gathered;
-                part.x = (const float *)gathered;
                 multiply(s, w, &part, 1, count, from, to, e, order + first, pairs);
             }
         }

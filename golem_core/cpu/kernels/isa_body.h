@@ -39,4 +39,7 @@ const golem_isa GOLEM_ISA = {
     .attend_part_bytes = attend_part_bytes,
     .panel = PANEL,
     .gemm_pairs = gemm_pairs,
+#if defined(GOLEM_AVX512)
+    .two_groups = 1,
+#endif
 };

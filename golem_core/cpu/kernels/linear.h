@@ -34,9 +34,15 @@ typedef struct {
 typedef struct {
     const float *x;        /* (n, in) f32, rows x_stride apart; for GOLEM_ACT_F32 */
     ptrdiff_t x_stride;    /* floats */
+    const int32_t *rows;   /* row of x that is column c; NULL: row c. For GOLEM_ACT_F32 */
     const golem_q8 *q;     /* (in / 32, n): block b of column c is q[b * n + c]; GOLEM_ACT_Q8 */
     int n;                 /* columns side by side in q */
 } golem_act;
+
+/* The values of column c, for GOLEM_ACT_F32. */
+static inline const float *golem_column(const golem_act *a, int c) {
+    return a->x + (a->rows ? a->rows[c] : c) * a->x_stride;
+}
 
 /* out[c * 16 + r] = dot(row r of the group, column c0 + c), c = 0 .. nc - 1.
  * A column's bits depend on neither n, nc nor c0. */

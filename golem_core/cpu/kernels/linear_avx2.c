@@ -179,32 +179,35 @@ INLINE __m256 load_weights(const enum type type, const uint8_t *p) {
 
 /* Column k of the weights times value k of each column, into sum[half][column]. */
 INLINE void add_column(const enum type type, const int bytes, const uint8_t *weights,
-                       const float *x, ptrdiff_t stride, const int columns,
+                       const float *const *x, int k, const int columns,
                        __m256 (*sum)[WIDEST]) {
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
         __m256 w = load_weights(type, weights + 8 * bytes * h);
 #pragma GCC unroll 4
         for (int c = 0; c < columns; c++)
-            sum[h][c] = _mm256_fmadd_ps(w, _mm256_set1_ps(x[c * stride]), sum[h][c]);
+            sum[h][c] = _mm256_fmadd_ps(w, _mm256_set1_ps(x[c][k]), sum[h][c]);
     }
 }
 
 /* Even columns of the weights go into one sum, odd ones into another. */
 INLINE void dot_float(const enum type type, const int bytes, const uint8_t *group, int in,
-                      const float *x, ptrdiff_t stride, const int columns, float *out) {
+                      const golem_act *a, int c0, const int columns, float *out) {
     const int line = GOLEM_GROUP * bytes;
     __m256 even[2][WIDEST], odd[2][WIDEST];
+    const float *x[WIDEST];
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; c++) x[c] = golem_column(a, c0 + c);
 #pragma GCC unroll 4
     for (int c = 0; c < columns; c++)
         even[0][c] = even[1][c] = odd[0][c] = odd[1][c] = _mm256_setzero_ps();
     int k = 0;
-    for (; k + 2 <= in; k += 2, group += 2 * line, x += 2) {
+    for (; k + 2 <= in; k += 2, group += 2 * line) {
         prefetch(group, 2 * line);
-        add_column(type, bytes, group, x, stride, columns, even);
-        add_column(type, bytes, group + line, x + 1, stride, columns, odd);
+        add_column(type, bytes, group, x, k, columns, even);
+        add_column(type, bytes, group + line, x, k + 1, columns, odd);
     }
-    if (k < in) add_column(type, bytes, group, x, stride, columns, even);
+    if (k < in) add_column(type, bytes, group, x, k, columns, even);
 #pragma GCC unroll 4
     for (int c = 0; c < columns; c++)
         for (int h = 0; h < 2; h++)
@@ -215,7 +218,6 @@ INLINE void dot_float(const enum type type, const int bytes, const uint8_t *grou
     __attribute__((target(TARGET))) static void dot_##NAME(const uint8_t *group, int in,          \
                                                            const golem_act *a, int c0, int nc,    \
                                                            float *out) {                          \
-        const float *x = a->x + c0 * a->x_stride;                                                 \
         while (nc > 0) {                                                                          \
             int step = nc >= 3 ? 3 : nc;                                                          \
             switch (step) {                                                                       \
@@ -223,11 +225,11 @@ INLINE void dot_float(const enum type type, const int bytes, const uint8_t *grou
             case 2: CASE_FLOAT(NAME, BYTES, 2);                                                   \
             default: CASE_FLOAT(NAME, BYTES, 1);                                                  \
             }                                                                                     \
-            x += step * a->x_stride, nc -= step, out += GOLEM_GROUP * step;                       \
+            c0 += step, nc -= step, out += GOLEM_GROUP * step;                                    \
         }                                                                                         \
     }
 #define CASE_FLOAT(NAME, BYTES, N)                                 \
-    dot_float(T_##NAME, BYTES, group, in, x, a->x_stride, N, out); \
+    dot_float(T_##NAME, BYTES, group, in, a, c0, N, out);          \
     break
 GOLEM_FLOAT_TYPES(DOT_FLOAT)
 

@@ -149,26 +149,29 @@ INLINE __m512 load_weights(const enum type type, const uint8_t *p) {
 
 /* Even columns of the weights go into one sum, odd ones into another. */
 INLINE void dot_float(const enum type type, const int bytes, const uint8_t *group, int in,
-                      const float *x, ptrdiff_t stride, const int columns, float *out) {
+                      const golem_act *a, int c0, const int columns, float *out) {
     const int line = GOLEM_GROUP * bytes;
     __m512 even[WIDEST], odd[WIDEST];
+    const float *x[WIDEST];
+#pragma GCC unroll 8
+    for (int c = 0; c < columns; c++) x[c] = golem_column(a, c0 + c);
 #pragma GCC unroll 8
     for (int c = 0; c < columns; c++) even[c] = odd[c] = _mm512_setzero_ps();
     int k = 0;
-    for (; k + 2 <= in; k += 2, group += 2 * line, x += 2) {
+    for (; k + 2 <= in; k += 2, group += 2 * line) {
         prefetch(group, 2 * line);
         __m512 w0 = load_weights(type, group), w1 = load_weights(type, group + line);
 #pragma GCC unroll 8
         for (int c = 0; c < columns; c++) {
-            even[c] = _mm512_fmadd_ps(w0, _mm512_set1_ps(x[c * stride]), even[c]);
-            odd[c] = _mm512_fmadd_ps(w1, _mm512_set1_ps(x[c * stride + 1]), odd[c]);
+            even[c] = _mm512_fmadd_ps(w0, _mm512_set1_ps(x[c][k]), even[c]);
+            odd[c] = _mm512_fmadd_ps(w1, _mm512_set1_ps(x[c][k + 1]), odd[c]);
         }
     }
     if (k < in) {
         __m512 w = load_weights(type, group);
 #pragma GCC unroll 8
         for (int c = 0; c < columns; c++)
-            even[c] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[c * stride]), even[c]);
+            even[c] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[c][k]), even[c]);
     }
 #pragma GCC unroll 8
     for (int c = 0; c < columns; c++)
@@ -179,7 +182,6 @@ INLINE void dot_float(const enum type type, const int bytes, const uint8_t *grou
     __attribute__((target(TARGET))) static void dot_##NAME(const uint8_t *group, int in,          \
                                                            const golem_act *a, int c0, int nc,    \
                                                            float *out) {                          \
-        const float *x = a->x + c0 * a->x_stride;                                                 \
         while (nc > 0) {                                                                          \
             int step = nc >= 8 ? 8 : nc >= 4 ? 4 : nc;                                            \
             switch (step) {                                                                       \
@@ -189,11 +191,11 @@ INLINE void dot_float(const enum type type, const int bytes, const uint8_t *grou
             case 2: CASE_FLOAT(NAME, BYTES, 2);                                                   \
             default: CASE_FLOAT(NAME, BYTES, 1);                                                  \
             }                                                                                     \
-            x += step * a->x_stride, nc -= step, out += GOLEM_GROUP * step;                       \
+            c0 += step, nc -= step, out += GOLEM_GROUP * step;                                    \
         }                                                                                         \
     }
 #define CASE_FLOAT(NAME, BYTES, N)                                       \
-    dot_float(T_##NAME, BYTES, group, in, x, a->x_stride, N, out);       \
+    dot_float(T_##NAME, BYTES, group, in, a, c0, N, out);                \
     break
 GOLEM_FLOAT_TYPES(DOT_FLOAT)
 

@@ -181,13 +181,15 @@ INLINE float multiply_add(float w, float x, float acc) {
 enum { COLUMNS = 8 }; /* that share a decoded column of weights */
 
 INLINE void dot_float(const enum type type, const int bytes, const uint8_t *group, int in,
-                      const float *x, ptrdiff_t stride, int columns, float *out) {
+                      const golem_act *a, int c0, int columns, float *out) {
     float acc[COLUMNS][2][GOLEM_GROUP] = {{{0}}}, w[GOLEM_GROUP];
+    const float *x[COLUMNS];
+    for (int c = 0; c < columns; c++) x[c] = golem_column(a, c0 + c);
     for (int k = 0; k < in; k++, group += GOLEM_GROUP * bytes) {
         for (int r = 0; r < GOLEM_GROUP; r++) w[r] = weight_at(type, group, r);
         for (int c = 0; c < columns; c++)
             for (int r = 0; r < GOLEM_GROUP; r++)
-                acc[c][k & 1][r] = multiply_add(w[r], x[c * stride + k], acc[c][k & 1][r]);
+                acc[c][k & 1][r] = multiply_add(w[r], x[c][k], acc[c][k & 1][r]);
     }
     for (int c = 0; c < columns; c++)
         for (int r = 0; r < GOLEM_GROUP; r++)
@@ -198,8 +200,8 @@ INLINE void dot_float(const enum type type, const int bytes, const uint8_t *grou
     static void dot_##NAME(const uint8_t *group, int in, const golem_act *a, int c0, int nc,      \
                            float *out) {                                                          \
         for (int c = 0; c < nc; c += COLUMNS)                                                     \
-            dot_float(T_##NAME, BYTES, group, in, a->x + (c0 + c) * a->x_stride, a->x_stride,     \
-                      nc - c < COLUMNS ? nc - c : COLUMNS, out + GOLEM_GROUP * c);                \
+            dot_float(T_##NAME, BYTES, group, in, a, c0 + c, nc - c < COLUMNS ? nc - c : COLUMNS, \
+                      out + GOLEM_GROUP * c);                                                     \
     }
 GOLEM_FLOAT_TYPES(DOT_FLOAT)
 
