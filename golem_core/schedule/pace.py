@@ -6,6 +6,9 @@ so that they notice little of it, and that the prompt gets on all the same.
 
 from __future__ import annotations
 
+from collections import deque
+from statistics import median
+
 import numpy as np
 
 LONGEST = 0.25  # seconds a pass may last while anyone draws
@@ -13,6 +16,7 @@ NOTICED = 0.05  # seconds between two tokens that nobody minds
 STRETCH = 2.5  # a pass may last so many times what it lasts without the prompt
 LEAST = 0.25  # of what it lasts without, that the prompt gets in any case
 AIM = 0.85  # of the time there is, so that most passes keep to it
+LATEST = 5  # passes that say what a prompt column costs
 FIRST = 8  # prompt columns beside drawn ones as long as nothing is known
 OPTIMISM = 0.05  # of a pass's time, that a drawn column more is believed to cost until it was seen
 STALE = 512  # passes after which a duration is no longer believed
@@ -62,7 +66,8 @@ class Pace:
         self.last = 0.0  # seconds the last pass took
         self.prices = Prices()
         self._alone: float | None = None  # seconds a prompt column takes where nobody draws
-        self._columns: float | None = None  # that fit beside drawn ones
+        self._beside: deque[float] = deque(maxlen=LATEST)  # and beside drawn ones
+        self._widest = 0  # prompt columns of the last pass that was not a prompt's short end
 
     def saw(self, drawn: int, prompt: int, seconds: float) -> None:
         """A pass of so many drawn and prompt columns took so long."""
@@ -72,29 +77,27 @@ class Pace:
         elif not drawn:
             column = seconds / prompt
             self._alone = column if self._alone is None else (self._alone + column) / 2
-        else:
-            self._adapt(drawn, prompt, seconds)
+        elif prompt * 2 >= self._widest:
+            self._widest = prompt
+            self._beside.append(max(seconds - self._floor(drawn), 1e-9) / prompt)
 
-    def _adapt(self, drawn: int, prompt: int, seconds: float) -> None:
-        """Towards as many columns as take the time there is; what they cost may change."""
-        floor, room = self._times(drawn)
-        ratio = room / max(seconds - floor, 1e-9)
-        short = self._columns is not None and prompt < self._columns / 2
-        if not short or ratio < 1:  # of a prompt's short end only haste is learned
-            self._columns = max(1.0, prompt * min(2.0, ratio))
-
-    def _times(self, drawn: int) -> tuple[float, float]:
-        """Seconds that drawing takes, and those that are left for prompts."""
+    def _floor(self, drawn: int) -> float:
+        """Seconds that drawing takes."""
         line = self.prices.of(drawn)
-        floor = 0.0 if line is None else float(line[drawn])
-        longest = min(LONGEST, max(NOTICED, STRETCH * floor)) if floor else LONGEST
-        return floor, AIM * max(longest - floor, LEAST * floor)
+        return 0.0 if line is None else float(line[drawn])
 
     def prompt_columns(self, drawn: int) -> int:
         """Prompt columns that fit beside the drawn ones; at least 1."""
-        if self._columns is None:
-            if self._alone is None:
-                return FIRST
+        floor = self._floor(drawn)
+        longest = min(LONGEST, max(NOTICED, STRETCH * floor)) if floor else LONGEST
+        room = AIM * max(longest - floor, LEAST * floor)
+        if self._beside:
+            # One pass that the system held up says nothing about the next; two begin to.
+            rising = min(list(self._beside)[-2:])
+            most = min(room / max(median(self._beside), rising), 2.0 * self._widest)
+        elif self._alone is None:
+            most = FIRST
+        else:
             # Narrow passes cost more a column than the wide ones of a prompt alone.
-            self._columns = max(1.0, self._times(drawn)[1] / max(self._alone, 1e-9) / 2)
-        return int(self._columns)
+            most = room / max(self._alone, 1e-9) / 2
+        return max(1, int(most))

@@ -54,7 +54,7 @@ def beside(draw, fixed, column, deeper):
     st.floats(0.002, 0.2),
     st.floats(0, 0.3),
     st.floats(0.0003, 0.01),
-    st.floats(0, 1.5),
+    st.floats(0, 1),
 )
 def test_a_pass_beside_draws_keeps_to_its_time_and_uses_it(draw, fixed, column, deeper):
     fixed *= draw
@@ -104,3 +104,15 @@ def test_what_was_seen_long_ago_is_not_believed():
     for _ in range(600):
         prices.saw(1, 1.0)
     assert prices.of(4)[4] == pytest.approx(1.15)
+
+
+def test_a_pass_that_the_system_held_up_changes_nothing():
+    pace = Pace()
+    for _ in range(6):
+        pace.saw(1, 0, 0.02)
+    widths = []
+    for i in range(40):
+        columns = pace.prompt_columns(1)
+        widths.append(columns)
+        pace.saw(1, columns, 0.02 + 0.001 * columns + (0.9 if i > 10 and i % 5 == 0 else 0))
+    assert min(widths[10:]) == max(widths[10:]) == 25
