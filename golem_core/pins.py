@@ -46,11 +46,18 @@ class PinnedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
 
 
-class Pin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model that may be served: its parts in order, and when it was pinned (UTC, ISO 8601)."""
+class Pin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A model that may be served: its parts in order, when it was pinned (UTC, ISO 8601), and the
+    projector that sees or hears for it."""
 
     files: tuple[PinnedFile, ...]
     pinned_at: str
+    mmproj: PinnedFile | None = None
+
+    @property
+    def every(self) -> tuple[PinnedFile, ...]:
+        """Its parts and its projector."""
+        return self.files if self.mmproj is None else (*self.files, self.mmproj)
 
     @property
     def size(self) -> int:
@@ -192,8 +199,8 @@ class Manifest:
         )
 
     def missing(self, name: str) -> Path | None:
-        """The first part of a pinned model that is not there."""
-        for part in self.pins[name].files:
+        """The first file of a pinned model that is not there."""
+        for part in self.pins[name].every:
             if not self.path(part).is_file():
                 return self.path(part)
         return None
@@ -205,7 +212,7 @@ class Manifest:
             PinError: for the first part that is gone, of another size or of other bytes.
         """
         began = time.monotonic()
-        for part in self.pins[name].files:
+        for part in self.pins[name].every:
             path = self.path(part)
             try:
                 size = path.stat().st_size
@@ -224,30 +231,31 @@ class Manifest:
                 )
         return time.monotonic() - began
 
-    def pin(self, paths: list[Path], name: str | None = None) -> str:
+    def pin(self, paths: list[Path], name: str | None = None, mmproj: Path | None = None) -> str:
         """Reads the parts of a model and writes them down; returns the name.
 
-        A file of the folder is written down by its name, any other by its whole path.
+        A file of the folder is written down by its name, any other by its whole path. mmproj: the
+        model's projector, pinned with it.
 
         Raises:
             PinError: when a file cannot be read or the name is no name.
         """
         chosen = (name or name_of_file(paths[0])).strip().lower()
-        parts = []
-        for path in paths:
-            where = path.resolve()
-            inside = where.is_relative_to(self.folder.resolve())
-            shown = where.relative_to(self.folder.resolve()) if inside else where
-            try:
-                sha256, size = digest(path)
-            except OSError as error:
-                raise PinError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-            parts.append(PinnedFile(str(shown), size, sha256))
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        pin = Pin(tuple(parts), now)
+        parts = tuple(self._pinned(path) for path in paths)
+        pin = Pin(parts, now, None if mmproj is None else self._pinned(mmproj))
         _check(self.folder / MANIFEST, chosen, pin)
         self._change(lambda pins: pins | {chosen: pin})
         return chosen
+
+    def _pinned(self, path: Path) -> PinnedFile:
+        where, folder = path.resolve(), self.folder.resolve()
+        shown = where.relative_to(folder) if where.is_relative_to(folder) else where
+        try:
+            sha256, size = digest(path)
+        except OSError as error:
+            raise PinError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        return PinnedFile(str(shown), size, sha256)
 
     def unpin(self, name: str) -> None:
         """Forget a model; its files stay.
@@ -303,6 +311,6 @@ def _check(path: Path, name: str, pin: Pin) -> None:
         )
     if not pin.files:
         raise PinError(f"{path}: {name} names no file")
-    for part in pin.files:
+    for part in pin.every:
         if part.size < 0 or not re.fullmatch(r"[0-9a-f]{64}", part.sha256):
             raise PinError(f"{path}: {name}: size or sha256 of {part.file!r} is none")

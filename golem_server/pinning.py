@@ -49,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     pin = command("pin", _pin, "pin a file where it is: its size and sha256 are written down")
     for one in (add, pin):
         one.add_argument("file", type=Path, help="a GGUF file, or the first part of a split one")
+        one.add_argument(
+            "-mmproj", "--mmproj", type=Path, help="the projector that sees or hears for it"
+        )
         one.add_argument("-name", "--name", help="what it is served as; default: the file's name")
     command("list", _list, "show what is pinned, and what of it cannot be played and why")
     verify = command("verify", _verify, "read the files and compare them with their pins")
@@ -65,20 +68,23 @@ def _parts(path: Path) -> list[Path]:
 
 
 def _pin(manifest: Manifest, options: argparse.Namespace) -> int:
-    name = manifest.pin(_parts(options.file), options.name)
+    projector = options.mmproj and _parts(options.mmproj)[0]
+    name = manifest.pin(_parts(options.file), options.name, projector)
     _tell(manifest, name)
     return 0
 
 
 def _add(manifest: Manifest, options: argparse.Namespace) -> int:
     parts = _parts(options.file)
-    targets = [manifest.folder / part.name for part in parts]
+    more = _parts(options.mmproj)[:1] if options.mmproj else []
+    targets = [manifest.folder / part.name for part in (*parts, *more)]
     for target in targets:
         if target.exists():
             raise PinError(f"{target} is there already; pin it, or move it away first")
-    for part, target in zip(parts, targets, strict=True):
+    for part, target in zip((*parts, *more), targets, strict=True):
         _copy(part, target)
-    name = manifest.pin(targets, options.name)
+    projector = targets[-1] if more else None
+    name = manifest.pin(targets[: len(parts)], options.name, projector)
     _tell(manifest, name)
     return 0
 
@@ -109,8 +115,9 @@ def _list(manifest: Manifest, options: argparse.Namespace) -> int:
             print(f"{name}: {missing} is not on this machine")
             continue
         told = about(manifest.path(pin.files[0]), plugins)
+        told_of = " with a projector" if pin.mmproj else ""
         facts = [told.architecture, told.quantisation, told.parameters, show_size(pin.size)]
-        line = f"{name}: {', '.join(fact for fact in facts if fact)}"
+        line = f"{name}: {', '.join(fact for fact in facts if fact)}{told_of}"
         print(line + (f"; cannot be played: {told.reason}" if told.reason else ""))
     if not manifest.pins:
         say(f"{PROGRAM}: nothing is pinned in {manifest.folder}; see golem-models add")

@@ -43,7 +43,13 @@ class Entry:
         """Its files."""
         if self.manifest is None:
             return [self.path]
-        return [self.manifest.path(part) for part in self.manifest.pins[self.name].files]
+        return [self.manifest.path(part) for part in self.manifest.pins[self.name].every]
+
+    @property
+    def mmproj(self) -> Path | None:
+        """The projector that is pinned with it."""
+        pinned = self.manifest and self.manifest.pins[self.name].mmproj
+        return self.manifest.path(pinned) if pinned else None
 
 
 @dataclass

@@ -368,9 +368,10 @@ class Service:
 
     def _engine_of(self, entry: Entry) -> Engine:
         """Open the model of an entry and start its engine."""
-        server = replace(self.server, model=entry.path)
-        if entry.path != self.server.model:  # a projector is one model's
-            server = replace(server, mmproj=None)
+        projector = entry.mmproj
+        if projector is None and entry.path == self.server.model:  # a projector is one model's
+            projector = self.server.mmproj
+        server = replace(self.server, model=entry.path, mmproj=projector)
         model = self._opener(server, self.plugins, self._report)
         try:
             engine = Engine(

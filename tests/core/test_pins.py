@@ -162,3 +162,17 @@ def test_a_model_is_forgotten_by_its_whole_name(tmp_path):
         manifest.unpin("b")
     manifest.unpin("a")
     assert (Manifest.read(tmp_path).pins, (tmp_path / "a.gguf").exists()) == ({}, True)
+
+
+def test_a_projector_is_pinned_and_verified_with_its_model(tmp_path):
+    manifest = folder_with(tmp_path, a=b"weights", eyes=b"tower")
+    manifest.pin([tmp_path / "a.gguf"], mmproj=tmp_path / "eyes.gguf")
+    again = Manifest.read(tmp_path)
+    assert again.pins == manifest.pins
+    assert again.pins["a"].mmproj.file == "eyes.gguf"
+    again.verify("a")
+    (tmp_path / "eyes.gguf").write_bytes(b"towel")
+    with pytest.raises(PinError, match="eyes"):
+        again.verify("a")
+    (tmp_path / "eyes.gguf").unlink()
+    assert again.missing("a") == tmp_path / "eyes.gguf"
