@@ -6,7 +6,6 @@ import argparse
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from golem_core.cpu.cores import check_threads
@@ -15,7 +14,7 @@ from golem_server.bench.invented import parse, write_invented
 from golem_server.bench.measure import Bench, Case
 from golem_server.bench.quantised import MIXTURES
 from golem_server.bench.report import FORMATS, record, render
-from golem_server.bench.shapes import SHAPES, Shape
+from golem_server.bench.shapes import SHAPES
 from golem_server.commands import INTERRUPTED, Flags
 from golem_server.serve import one_line
 from golem_server.stderr import say
@@ -115,17 +114,10 @@ def _model_path(arguments: argparse.Namespace) -> Iterator[Path | None]:
     shape, mixture = parse(arguments.random)
     with tempfile.TemporaryDirectory(prefix=f"{PROGRAM}-") as folder:
         path = Path(arguments.write or Path(folder) / f"{shape}-{mixture.lower()}.gguf")
-        write_invented(path, _cut(SHAPES[shape], arguments.blocks), mixture, arguments.seed)
+        whole = SHAPES[shape]
+        cut = whole if arguments.blocks is None else whole.cut(arguments.blocks)
+        write_invented(path, cut, mixture, arguments.seed)
         yield path if _cases(arguments) else None
-
-
-def _cut(shape: Shape, blocks: int | None) -> Shape:
-    """The shape with its first blocks only: what is measured of it stays in proportion."""
-    if blocks is None:
-        return shape
-    if not 1 <= blocks <= shape.blocks:
-        raise ValueError(f"--blocks {blocks}: {shape.size} has 1 to {shape.blocks}")
-    return replace(shape, blocks=blocks, size=f"{shape.size}, {blocks} blocks")
 
 
 def _cases(arguments: argparse.Namespace) -> list[Case]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,12 @@ class Shape:
         """The blocks that have a value projection."""
         return list(range(self.blocks))
 
+    def cut(self, blocks: int) -> Self:
+        """Its first blocks only: what is measured of it stays in proportion. Raises ValueError."""
+        if not 1 <= blocks <= self.blocks:
+            raise ValueError(f"--blocks {blocks}: {self.size} has 1 to {self.blocks}")
+        return replace(self, blocks=blocks, size=f"{self.size}, {blocks} blocks")
+
 
 @dataclass(frozen=True)
 class Gemma4Shape(Shape):
@@ -66,6 +73,10 @@ class Gemma4Shape(Shape):
     def is_shared(self, block: int) -> bool:
         """Whether a block attends over the keys of an earlier one."""
         return block >= self.blocks - self.shared
+
+    def cut(self, blocks: int) -> Self:
+        fewer = super().cut(blocks)
+        return replace(fewer, shared=max(0, blocks - (self.blocks - self.shared)))
 
     @property
     def values(self) -> list[int]:

@@ -3,10 +3,15 @@
 On the cpu executor the scored ones keep their bits.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from golem_core.cpu.weights import multiplied
 from golem_core.graph.plan import make_plan
+from golem_server.bench.invented import write_invented
+from golem_server.bench.shapes import SHAPES
 from tests.plugins import tiny
 
 CONTEXT = 1408  # drawn columns of full blocks attend to several chunks of 512 keys
@@ -98,3 +103,31 @@ def test_a_tap_of_a_late_block_is_of_all_columns(model):
     plan = make_plan(model.program(64, 64), ("blk.7", "logits"))
     assert rows_of(plan, "attend")["blk.7"] == "n"
     assert rows_of(plan, "attend")["blk.8"] == "m"
+
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory):
+    """The 26B-A4B with its 128 experts of which 8 are used, all of them narrow, in two blocks."""
+    shape = replace(
+        SHAPES["gemma4-26b-a4b"].cut(2), width=256, heads=4, kv_heads=2, head_size=64,
+        window_head=32, window_kv_heads=2, feed_forward=192, expert_width=64, vocabulary=576,
+    )  # fmt: skip
+    assert (shape.experts, shape.used) == (128, 8)
+    path = write_invented(tmp_path_factory.mktemp("mixture") / "m.gguf", shape, "Q4_0")
+    return tiny.decoder(path)
+
+
+def test_a_drawn_token_reads_the_shared_weights_and_8_of_128_experts(mixture):
+    """By the executor's own count of bytes. Two columns read the experts that either chose."""
+    ex = tiny.executor("cpu", mixture, slots=2)
+    stacked = {w.name: ex.weights[w].bytes for w in multiplied(ex.program) if len(w.shape) == 3}
+    shared = {w.name: ex.weights[w].bytes for w in multiplied(ex.program) if len(w.shape) == 2}
+    assert len(stacked) == 2 * 3
+    least = sum(shared.values()) + sum(stacked.values()) * 8 // 128
+    tiny.run(ex, (0, 0, [5, 6, 7], 1), (1, 0, [8], 1))
+    tiny.run(ex, (0, 3, [9], 0))
+    assert ex.stats.weight_bytes == least
+    tiny.run(ex, (0, 4, [10], 0), (1, 1, [11], 0))
+    both = ex.stats.weight_bytes
+    assert least < both <= least + sum(stacked.values()) * 8 // 128
+    ex.close()

@@ -143,3 +143,12 @@ def test_a_shape_cut_to_its_first_blocks_keeps_everything_else(tmp_path, capsys)
     capsys.readouterr()
     assert main([*cut[:2], "--blocks", "31"]) == 1
     assert "135M has 1 to 30" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("blocks", "shared"), [(35, 20), (20, 5), (15, 0), (1, 0)])
+def test_a_cut_of_shared_blocks_shares_fewer(blocks, shared):
+    whole = {n: size for n, size, *_ in tensors(SHAPES["gemma4-e2b"], "Q4_0", 0)}
+    shape = SHAPES["gemma4-e2b"].cut(blocks)
+    assert shape.shared == shared
+    for tensor, size, *_ in tensors(shape, "Q4_0", 0):
+        assert size == whole[tensor] or tensor.startswith("per_layer_")  # a part of every block
