@@ -6,7 +6,7 @@ from typing import Any
 import falcon
 
 from golem_core.sample import SamplerParams
-from golem_core.schedule import Request
+from golem_core.schedule import Engine, Request
 from golem_core.text.template import ChatTemplate, TemplateError
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_settings import settings
@@ -62,7 +62,20 @@ class Props:
             "build_info": FINGERPRINT,
             "is_sleeping": False,
             "cors_proxy_enabled": False,
+            "cache": _cache(engine),
         }
+
+
+def _cache(engine: Engine) -> dict[str, Any]:
+    """Golem's own: what keys and values are kept as, the bytes of all slots when they are full,
+    and those of conversations that wait outside of them."""
+    states = engine.model.executor.states
+    return {
+        "type_k": states.type_k,
+        "type_v": states.type_v,
+        "slot_bytes": states.nbytes,
+        "host_bytes": engine.stats.stored_bytes,
+    }
 
 
 def _modalities(model: Any) -> dict[str, bool]:

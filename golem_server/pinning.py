@@ -12,7 +12,6 @@ from golem_core.formats.gguf import GGUF
 from golem_core.model.about import about
 from golem_core.pins import Manifest, PinError
 from golem_core.plugins import load_plugins
-from golem_core.settings import show_size
 from golem_server.commands import Flags
 from golem_server.serve import one_line
 from golem_server.stderr import say
@@ -104,7 +103,11 @@ def _copy(source: Path, target: Path) -> None:
 
 def _tell(manifest: Manifest, name: str) -> None:
     pin = manifest.pins[name]
-    print(f"{name}: {show_size(pin.size)}, sha256 {pin.sha256}")
+    print(f"{name}: {_size(pin.size)}, sha256 {pin.sha256}")
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
 def _list(manifest: Manifest, options: argparse.Namespace) -> int:
@@ -116,7 +119,7 @@ def _list(manifest: Manifest, options: argparse.Namespace) -> int:
             continue
         told = about(manifest.path(pin.files[0]), plugins)
         told_of = " with a projector" if pin.mmproj else ""
-        facts = [told.architecture, told.quantisation, told.parameters, show_size(pin.size)]
+        facts = [told.architecture, told.quantisation, told.parameters, _size(pin.size)]
         line = f"{name}: {', '.join(fact for fact in facts if fact)}{told_of}"
         print(line + (f"; cannot be played: {told.reason}" if told.reason else ""))
     if not manifest.pins:

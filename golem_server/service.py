@@ -24,7 +24,7 @@ from golem_core.pins import Manifest, PinError, UnknownModel
 from golem_core.plugins import Opened, Plugins, Runtime
 from golem_core.schedule import Engine, Records
 from golem_core.schedule.durations import go_duration
-from golem_core.settings import Settings, show_size
+from golem_core.settings import Settings
 from golem_core.state import States
 from golem_server.access_log import NOTE
 from golem_server.card import Cards
@@ -127,6 +127,9 @@ class Service:
             return self.server.alias
         if self.server.model is not None:
             return name_of(self.server.model)
+        residents = self.residency.residents()
+        if residents:
+            return residents[0].entry.name
         if self.server.embed is not None:
             return name_of(self.server.embed)
         return self.opened[0].plugin if self.opened else "golem"
@@ -424,5 +427,5 @@ class Service:
 
 def _cache_line(states: States) -> str:
     """What the slots' memory takes when all of it is in use, and what it holds."""
-    size = show_size(states.nbytes >> 20 << 20) if states.nbytes >> 20 else f"{states.nbytes}B"
+    size = f"{states.nbytes / 2**20:.1f} MiB"
     return f"cache: {size}, keys in {states.type_k}, values in {states.type_v}"

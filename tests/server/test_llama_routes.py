@@ -374,3 +374,10 @@ def test_files_that_cannot_be_taken_back_or_written(tiny, folder):
     (folder / "taken").mkdir()
     error = tiny.ask("/slots/0?action=save", {"filename": "taken"}, 500)["error"]
     assert error["message"].startswith("Unable to save slot: ")
+
+
+def test_props_tell_what_the_cache_holds_and_takes(tiny):
+    cache = tiny.simulate_get("/props").json["cache"]
+    states = tiny.service.engine.model.executor.states
+    assert cache["slot_bytes"] == states.nbytes
+    assert (cache["type_k"], cache["type_v"]) == (states.type_k, states.type_v)
