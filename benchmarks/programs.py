@@ -87,13 +87,7 @@ def serving(
     command = list(map(str, program.server(model, port, parallel, context, threads)))
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + START_SECONDS
-        while not _healthy(port):
-            if process.poll() is not None:
-                raise ProgramError(f"{' '.join(command)} ended with {process.returncode}")
-            if time.monotonic() > deadline:
-                raise ProgramError(f"{' '.join(command)} is not ready after {START_SECONDS} s")
-            time.sleep(0.1)
+        wait_until_healthy(port, process, START_SECONDS)
         yield port
     finally:
         process.terminate()
@@ -102,6 +96,17 @@ def serving(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def wait_until_healthy(port: int, process: subprocess.Popen, seconds: float) -> None:
+    """Waits for a server to answer /health. ProgramError if it ends or never does."""
+    deadline = time.monotonic() + seconds
+    while not _healthy(port):
+        if process.poll() is not None:
+            raise ProgramError(f"{' '.join(process.args)} ended with {process.returncode}")
+        if time.monotonic() > deadline:
+            raise ProgramError(f"{' '.join(process.args)} is not ready after {seconds} s")
+        time.sleep(0.1)
 
 
 def _healthy(port: int) -> bool:

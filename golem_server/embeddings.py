@@ -119,6 +119,8 @@ def submit(embedding: Embedding, texts: Sequence[np.ndarray]) -> BatchJob:
             n_prompt_tokens=error.tokens,
             n_ctx=error.context,
         ) from None
+    except ValueError:  # a text of which nothing is left, by a model without special tokens
+        raise Refusal("Input content cannot be empty") from None
 
 
 def read_dimensions(embedding: Embedding, value: Any) -> int | None:

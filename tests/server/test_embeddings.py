@@ -14,7 +14,7 @@ from golem_server import config
 from golem_server.app import create_app
 from golem_server.service import Service
 from tests.embedding import cases, write_tiny
-from tests.plugins import tiny
+from tests.plugins import tiny, tiny_encoders
 from tests.server.conftest import Running
 
 CASES = [c for c in cases() if c["text"] and c["used_tokens"] < 512]
@@ -271,6 +271,70 @@ def test_ranking_is_refused_by_a_model_that_gives_vectors(client):
     answer = post(client, "/v1/rerank", {"query": "a", "documents": ["b"]})
     assert answer.status_code == 501
     assert answer.json["error"]["type"] == "not_supported_error"
+
+
+@pytest.fixture(scope="module")
+def ranker(tmp_path_factory):
+    path = tiny_encoders.write(tmp_path_factory.mktemp("rank") / "rank.gguf", "bert-rank")
+    made = serve("-embed", path)
+    yield made
+    made.service.close()
+
+
+def test_texts_are_ranked_the_best_first(ranker):
+    texts = tiny_encoders.TEXTS
+    body = {"query": texts[0], "documents": texts, "model": "m"}
+    whole = post(ranker, "/v1/rerank", body).json
+    assert (whole["model"], whole["object"]) == ("m", "list")
+    scores = [one["relevance_score"] for one in whole["results"]]
+    assert scores == sorted(scores, reverse=True)
+    expected = ranker.service.embedding.rank(texts[0], texts)
+    for one in whole["results"]:
+        assert one["relevance_score"] == pytest.approx(float(expected[one["index"]]))
+    pairs = [ranker.service.embedding.model.encode_pair(texts[0], text) for text in texts]
+    assert whole["usage"]["prompt_tokens"] == sum(map(len, pairs))
+    two = post(ranker, "/rerank", body | {"top_n": 2}).json["results"]
+    assert two == whole["results"][:2]
+    tei = {"query": texts[0], "texts": texts, "return_text": True}
+    best = post(ranker, "/v1/reranking", tei).json[0]
+    assert best == {
+        "index": whole["results"][0]["index"],
+        "score": scores[0],
+        "text": texts[whole["results"][0]["index"]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"documents": ["a"]}, '"query" must be provided'),
+        ({"query": 5, "documents": ["a"]}, '"query" must be a string'),
+        ({"query": "a"}, '"documents" must be a non-empty string array'),
+        ({"query": "a", "documents": []}, '"documents" must be a non-empty string array'),
+        ({"query": "a", "documents": ["b", 5]}, '"documents" must be a non-empty string array'),
+        ({"query": "a", "documents": ["b"], "top_n": -1}, '"top_n" must be a whole number from 0'),
+    ],
+)
+def test_what_cannot_be_ranked_is_refused(ranker, body, message):
+    answer = post(ranker, "/v1/rerank", body)
+    assert (answer.status_code, answer.json["error"]["message"]) == (400, message)
+
+
+def test_a_model_that_ranks_is_asked_for_no_vectors(ranker):
+    for route, body in (("/v1/embeddings", {"input": "a"}), ("/api/embed", {"input": "a"})):
+        assert post(ranker, route, body).status_code in (400, 501)
+
+
+def test_a_text_of_which_no_token_is_left_is_refused(tmp_path):
+    client = serve("-embed", tiny_encoders.write(tmp_path / "last.gguf", "qwen3-last"))
+    try:
+        answer = post(client, "/api/embed", {"input": [""]})
+        assert (answer.status_code, answer.json) == (
+            400,
+            {"error": "Input content cannot be empty"},
+        )
+    finally:
+        client.service.close()
 
 
 def test_a_chat_model_gives_vectors_too(tmp_path):
