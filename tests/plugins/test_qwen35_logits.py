@@ -9,14 +9,15 @@ from tests.paths import external
 from tests.plugins import tiny
 from tests.plugins.tiny import relative_rms
 
-KINDS = ("reference", "cpu")
-CLOSE = {"reference": 1e-4, "cpu": 1e-3}  # keys and values are f16 on the cpu
+KINDS = ("reference", "cpu", "cpu f32")  # the latter with keys and values in f32
+CLOSE = {"reference": 1e-4, "cpu": 1e-3, "cpu f32": 1e-4}
 
 
 def opened(kind, sees=False):
     model = tiny.decoder(external("gemma_qwen/gguf/qwen3_5.gguf"))
     model.sees = sees
-    return tiny.executor(kind, model, pass_width=96)
+    more = {"cache": ("f32", "f32")} if kind == "cpu f32" else {}
+    return tiny.executor(kind.split()[0], model, pass_width=96, **more)
 
 
 @pytest.fixture(scope="module")

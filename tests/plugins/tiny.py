@@ -134,15 +134,17 @@ def executor(
     context: int = 256,
     pass_width: int = 64,
     threads: int = 2,
+    **more: Any,
 ) -> Any:
-    """An executor of the model: "reference" or "cpu"."""
+    """An executor of the model: "reference" or "cpu", which alone takes more."""
     program = model.program(pass_width, pass_width)
     maxima = {"n": pass_width, "m": pass_width}
     if kind == "reference":
         return ReferenceExecutor(program, slots=slots, context=context, maxima=maxima)
     from golem_core.cpu import CpuExecutor
 
-    return CpuExecutor(program, slots=slots, context=context, maxima=maxima, threads=threads)
+    settings = {"slots": slots, "context": context, "maxima": maxima, "threads": threads}
+    return CpuExecutor(program, **settings, **more)
 
 
 def run(
