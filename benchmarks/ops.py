@@ -20,7 +20,7 @@ from golem_core.formats.blocks import by_name, random_blocks
 from golem_core.graph.builder import Builder
 from golem_core.graph.ops import Rope
 from golem_core.graph.program import Program
-from golem_core.graph.weights import Weight
+from golem_core.graph.weights import Rotation, Weight
 
 RNG = np.random.default_rng(0)
 
@@ -59,7 +59,7 @@ def one(name: str, write, x: np.ndarray, numpy, flops: int = 0, **inputs) -> Cas
 
 def linears() -> Iterator[Case]:
     out, width = 4096, 4096
-    for kind in ("Q4_0", "Q4_K", "Q6_K", "Q8_0", "F16", "F32"):
+    for kind in ("Q4_0", "Q4_K", "Q6_K", "Q8_0", "TQ2_0", "Q1_0", "F16", "F32"):
         blocks = random_blocks((out, width), by_name(kind), RNG, width**-0.5)
         w = Weight("w", (out, width), by_name(kind), blocks)
         full = w.numpy().T
@@ -159,6 +159,67 @@ def rope(n: int) -> Case:
     )
 
 
+def recurrent() -> Iterator[Case]:
+    """Ops of a delta net, of the shapes the 27B has: 48 value heads of 128 x 128."""
+    keys, values, size = 16, 48, 128
+    mixed = (2 * keys + values) * size
+    kernel = random(mixed, 1, 4)
+    for n in (1, 512):
+        x = random(n, mixed)
+        runs = np.array([[0, 0, n, 0, int(n > 1)]], np.int32)
+
+        def convolved(x=x):
+            past = np.concatenate([np.zeros((3, mixed), np.float32), x])
+            return sum(past[j : j + len(x)] * kernel[:, 0, j] for j in range(4))
+
+        conv = one(
+            f"conv1d {mixed}x4 n={n}",
+            lambda p, v: p.conv1d(v, kernel, window="past", groups=mixed),
+            x,
+            convolved,
+            8 * n * mixed,
+        )
+        conv.inputs["runs"], conv.context = runs, n
+        yield conv
+        yield delta_rule(n, keys, values, size, runs)
+        wide, rotation = random(n, 5120), Rotation("sylvester", 1024)
+        turn = np.ones((1, 1), np.float32)
+        while len(turn) < 1024:
+            turn = np.kron(np.array([[1, 1], [1, -1]], np.float32), turn)
+        yield one(
+            f"hadamard 5x1024 n={n}",
+            lambda p, v, r=rotation: p.hadamard(v, r),
+            wide,
+            lambda x=wide, turn=turn: (x.reshape(-1, 1024) @ turn).reshape(x.shape) / 32,
+        )
+
+
+def delta_rule(n: int, keys: int, values: int, size: int, runs: np.ndarray) -> Case:
+    p = Builder("delta_rule")
+    p.axis("n", n)
+    shapes = {"q": (keys, size), "k": (keys, size), "v": (values, size)}
+    shapes |= {"decay": (values,), "beta": (values,)}
+    inputs = {name: random(n, *inner) * np.float32(0.05) for name, inner in shapes.items()}
+    given = [p.input(name, (p.columns, *inner)) for name, inner in shapes.items()]
+    p.output("y", p.delta_rule(*given, "m", scale=size**-0.5))
+    m = np.zeros((values, size, size), np.float32)
+    head = np.arange(values) % keys
+
+    def numpy():
+        for c in range(n):
+            k, q = inputs["k"][c, head], inputs["q"][c, head]
+            m[...] *= np.exp(inputs["decay"][c])[:, None, None]
+            seen = np.einsum("hvs,hs->hv", m, k)
+            d = inputs["beta"][c][:, None] * (inputs["v"][c] - seen)
+            m[...] += d[:, :, None] * k[:, None]
+            np.einsum("hvs,hs->hv", m, q)
+
+    moved = 2 * m.nbytes + sum(a.nbytes for a in inputs.values()) + inputs["v"].nbytes
+    flops = 8 * n * values * size * size
+    name = f"delta_rule {values}x{size}x{size} n={n}"
+    return Case(name, p.build(), inputs | {"runs": runs}, numpy, moved, flops, context=n)
+
+
 def softmax(x: np.ndarray) -> np.ndarray:
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
@@ -196,7 +257,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--repeats", type=int, default=30)
     asked = parser.parse_args()
-    for group in (linears, attends, rows):
+    for group in (linears, attends, rows, recurrent):
         for case in group():
             if not asked.names or any(name in case.name for name in asked.names):
                 print(measure(case, asked.threads, asked.repeats), flush=True)

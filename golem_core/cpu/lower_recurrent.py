@@ -37,7 +37,8 @@ def conv1d(lowering: Lowering, node: Node) -> None:
     record.arrays = [_kernel(w.array, a["groups"], alone)]
     if bias is not None:
         record.arrays.append(bias.array)
-    record.scratch = -(-each * 4 // 64) * 64
+    rows = x.width if alone else each  # of zeros; and a pointer a tap
+    record.scratch = -(-rows * 4 // 64) * 64 + -(-taps * 8 // 64) * 64
     record.ring, record.reads_ring = a["window"], a["window"] is not None
     record.writes_ring = alone and record.reads_ring
     lowering.add(record)

@@ -81,6 +81,15 @@ class Tower:
     def read(self) -> None:
         """Reads the tower's numbers; refuses with the key's name."""
 
+    def bounds(self, least: int, most: int, longest: int) -> tuple[int, int]:
+        """Rows of a picture at least and at most: the operator's, else these. Refuses > longest."""
+        asked, limit = self.limits.tokens
+        least = asked or min(least, limit or least)
+        most = max(limit or most, least)
+        if most > longest:
+            raise self.fail(f"-image-max-tokens {most}: {longest} is the most")
+        return least, most
+
     @property
     def width(self) -> int:
         """Width of the rows it makes."""

@@ -36,11 +36,7 @@ class Pictures(Tower):
         self.unit = self.patch * MERGED
         self.out = self.hyper.integer("projection_dim")
         self.embedding = self.hyper.integer("embedding_length")
-        least, most = self.limits.tokens
-        self.least, self.most = least or min(TOKENS[0], most or TOKENS[0]), most or TOKENS[1]
-        self.most = max(self.most, self.least)
-        if self.most > LONGEST:
-            raise self.fail(f"-image-max-tokens {self.most}: {LONGEST} is the most")
+        self.least, self.most = self.bounds(*TOKENS, LONGEST)
 
     @property
     def width(self) -> int:

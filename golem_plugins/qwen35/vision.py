@@ -51,11 +51,7 @@ class Qwen35Vision(Tower):
         self.mean, self.spread = (self._channels(f"image_{name}") for name in ("mean", "std"))
         if not (self.spread > 0).all():
             raise hyper.fail("image_std", "three numbers above 0")
-        least, most = self.limits.tokens
-        self.least, self.most = least or min(TOKENS[0], most or TOKENS[0]), most or TOKENS[1]
-        self.most = max(self.most, self.least)
-        if self.most > LONGEST:
-            raise self.fail(f"-image-max-tokens {self.most}: {LONGEST} is the most")
+        self.least, self.most = self.bounds(*TOKENS, LONGEST)
 
     def _channels(self, key: str) -> np.ndarray:
         """(3,) f32: a number for each colour."""

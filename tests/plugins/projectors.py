@@ -106,3 +106,20 @@ def write_seeing_model(path: Path, tiny: Path) -> Path:
         }
         tensors = [(t.name, t.shape, t.type, np.array(t.data)) for t in file.tensors.values()]
         return write_gguf(path, keys, tensors)
+
+
+def error(found, wanted) -> float:
+    """Largest difference over the largest value."""
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+
+
+def squares(image, side):
+    """(3, h, w) -> (squares, 3 · side²), row by row, channel after channel; written anew here."""
+    _, high, wide = image.shape
+    return np.array(
+        [
+            image[:, y : y + side, x : x + side].reshape(-1)
+            for y in range(0, high, side)
+            for x in range(0, wide, side)
+        ]
+    )

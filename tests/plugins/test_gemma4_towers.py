@@ -15,6 +15,7 @@ from golem_core.reference import ReferenceExecutor
 from golem_plugins.gemma4.audio import Gemma4Audio, Gemma4Wave
 from golem_plugins.gemma4.vision import Gemma4Patches, Gemma4Vision
 from tests.paths import data
+from tests.plugins.projectors import error, squares
 
 EXECUTORS = {"reference": ReferenceExecutor, "cpu": lambda p: CpuExecutor(p, threads=2)}
 
@@ -52,23 +53,6 @@ def tower(kind, file, **limits):
     below = "clip.vision" if kind.kind == "image" else "clip.audio"
     return kind(
         Hyper(file.metadata, below, file.path.name), Tensors(file.tensors), Limits(**limits)
-    )
-
-
-def error(found, wanted) -> float:
-    """Largest difference over the largest value."""
-    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
-
-
-def squares(image, side):
-    """(3, h, w) -> (squares, 3 · side²), row by row, channel after channel; written anew here."""
-    _, high, wide = image.shape
-    return np.array(
-        [
-            image[:, y : y + side, x : x + side].reshape(-1)
-            for y in range(0, high, side)
-            for x in range(0, wide, side)
-        ]
     )
 
 

@@ -14,6 +14,7 @@ from golem_core.model.tensors import Tensors
 from golem_core.reference import ReferenceExecutor
 from golem_plugins.qwen35.vision import Qwen35Vision, stretched
 from tests.paths import data
+from tests.plugins.projectors import error, squares
 
 EXECUTORS = {"reference": ReferenceExecutor, "cpu": lambda p: CpuExecutor(p, threads=2)}
 
@@ -29,23 +30,6 @@ def projector(tmp_path_factory):
 def tower(file, keys=None, **limits):
     hyper = Hyper(dict(file.metadata.items()) | (keys or {}), "clip.vision", file.path.name)
     return Qwen35Vision(hyper, Tensors(file.tensors), Limits(**limits))
-
-
-def error(found, wanted) -> float:
-    """Largest difference over the largest value."""
-    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
-
-
-def squares(image, side):
-    """(3, h, w) -> (squares, 3 · side²), row by row, channel after channel."""
-    _, high, wide = image.shape
-    return np.array(
-        [
-            image[:, y : y + side, x : x + side].reshape(-1)
-            for y in range(0, high, side)
-            for x in range(0, wide, side)
-        ]
-    )
 
 
 @pytest.mark.parametrize("executor", EXECUTORS.values(), ids=EXECUTORS)

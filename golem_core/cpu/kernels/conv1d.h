@@ -9,7 +9,8 @@
 #include "tile.h"
 #include "units.h"
 
-enum { CONV_CHANNELS = 64 };   /* channels of a unit */
+enum { CONV_CHANNELS = 64 };   /* output channels of a dense unit */
+enum { CONV_WIDE = 256 };      /* channels of a depthwise unit: rows far apart are read in lines */
 enum { CONV_ROWS = 32 };       /* output rows of a dense unit */
 enum { CONV_PIECE = 256 };     /* output rows of a depthwise unit where no window is kept */
 
@@ -84,23 +85,36 @@ static inline vf conv_finish(const convolution *c, vf y, int channel, int count)
     return c->r->i[CONV_UNARY] < 0 ? y : vunary(c->r->i[CONV_UNARY], y);
 }
 
-/* kernel: (taps, channels) */
+/* One output row of channels from .. of what each tap sees. kernel: (taps, channels) */
+static inline __attribute__((always_inline)) void conv_line(const convolution *c,
+                                                            const float *const *x, float *y,
+                                                            int from, int width, const int taps) {
+    for (int i = from; i < from + width; i += LANES) {
+        int count = from + width - i < LANES ? from + width - i : LANES;
+        vf sum = vzero();
+        for (int j = 0; j < taps; j++) {
+            vf k = vread(c->kernel + (int64_t)j * c->out + i, count);
+            sum = vfma(vread(x[j] + i, count), k, sum);
+        }
+        vwrite(y + i, conv_finish(c, sum, i, count), count);
+    }
+}
+
+/* The worker's scratch holds a row of zeros and, behind it, where each tap reads. */
 static void conv_channels(const convolution *c, const conv_sequence *s, int from, int width,
                           int64_t row, int64_t end) {
+    float *zeros = (float *)c->w->scratch;
+    const float **x = (const float **)(c->w->scratch + ((int64_t)c->in * 4 + 63) / 64 * 64);
+    memset(zeros + from, 0, (size_t)width * 4);
     for (; row < end; row++) {
         float *y = c->y + (s->first / c->stride + row) * c->y_row;
-        int64_t at = row * c->stride - c->before;
-        for (int i = from; i < from + width; i += LANES) {
-            int count = from + width - i < LANES ? from + width - i : LANES;
-            vf sum = vzero();
-            for (int j = 0; j < c->taps; j++) {
-                const float *x = conv_row(c, s, at + (int64_t)j * c->dilation);
-                if (!x) continue;
-                vf k = vread(c->kernel + (int64_t)j * c->out + i, count);
-                sum = vfma(vread(x + i, count), k, sum);
-            }
-            vwrite(y + i, conv_finish(c, sum, i, count), count);
+        for (int j = 0; j < c->taps; j++) {
+            int64_t at = row * c->stride - c->before + (int64_t)j * c->dilation;
+            const float *seen = conv_row(c, s, at);
+            x[j] = seen ? seen : zeros;
         }
+        if (c->taps == 4) conv_line(c, x, y, from, width, 4);
+        else conv_line(c, x, y, from, width, c->taps);
     }
 }
 
@@ -135,7 +149,7 @@ static void run_conv1d(const golem_record *r, golem_worker *w) {
     convolution c = convolution_of(r, w);
     int groups = r->i[CONV_GROUPS], alone = groups == c.in && groups == c.out;
     int mine = c.out / groups, blocks = (mine + CONV_CHANNELS - 1) / CONV_CHANNELS * groups;
-    if (alone) blocks = (c.in + CONV_CHANNELS - 1) / CONV_CHANNELS;
+    if (alone) blocks = (c.in + CONV_WIDE - 1) / CONV_WIDE;
     int64_t unit = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed), before = 0;
     conv_sequence s;
     for (int at = 0; conv_sequence_at(&c, at, &s); at++) {
@@ -148,8 +162,8 @@ static void run_conv1d(const golem_record *r, golem_worker *w) {
             int64_t row = (unit - before) / blocks * piece, end = row + piece;
             if (end > rows) end = rows;
             if (alone) {
-                int from = block * CONV_CHANNELS, left = c.in - from;
-                int width = left < CONV_CHANNELS ? left : CONV_CHANNELS;
+                int from = block * CONV_WIDE, left = c.in - from;
+                int width = left < CONV_WIDE ? left : CONV_WIDE;
                 conv_channels(&c, &s, from, width, row, end);
                 if (s.state) move_window(&c, &s, from, width);
             } else {

@@ -80,6 +80,11 @@ static void delta_piece(const delta_block *t, float *m, int size, int rows, int 
 #undef DELTA
 }
 
+/* Asks for what a row of the next block will need while this one is worked on. */
+static inline void expect_row(const float *from, int size) {
+    for (int i = 0; i < size; i += LANES) __builtin_prefetch(from + i);
+}
+
 static inline void take_row(float *to, const float *from, int size) {
     FOR_LANES(i, size, count) vstore(to + i, vread(from + i, count));
 }
@@ -116,6 +121,11 @@ static void run_delta_rule(const golem_record *r, golem_worker *w) {
                        (size_t)rows * 4);
                 t.decay[c] = *unit_at(in[3], &r->in[3], row, head);
                 t.beta[c] = *unit_at(in[4], &r->in[4], row, head);
+                row += DELTA_COLUMNS;
+                if (row >= run[1] + run[2]) continue;
+                expect_row(unit_at(in[0], &r->in[0], row, from), size);
+                expect_row(unit_at(in[1], &r->in[1], row, from), size);
+                expect_row(unit_at(in[2], &r->in[2], row, head) + first, rows);
             }
             FOR_LANES(c, columns, count)
                 vwrite(t.decay + c, vexp(vread(t.decay + c, count)), count);

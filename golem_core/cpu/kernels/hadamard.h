@@ -10,62 +10,72 @@
 
 enum { TURNED = LANES * LANES };   /* elements that are turned, so that small strides are vectors */
 
-/* One step of a block, element by element. */
-static void step_elements(float *x, int block, int step, int stride) {
-    for (int i = 0; i < block; i++) {
-        if (i / stride % step) continue;
-        float *p = x + i;
-        if (step == 2) {
-            float a = p[0], b = p[stride];
-            p[0] = a + b, p[stride] = a - b;
-        } else {
-            float a = p[0], b = p[stride], c = p[2 * stride], d = p[3 * stride];
-            float ab = a + b, cd = c + d, less = a - b, other = c - d;
+#define HINLINE static inline __attribute__((always_inline))
+
+/* One step over pairs, or fours, whose elements lie `stride` apart. step is a constant. */
+HINLINE void step_elements(float *x, int block, const int step, int stride) {
+    for (int at = 0; at < block; at += step * stride)
+        for (float *p = x + at; p < x + at + stride; p++) {
+            float a = p[0], b = p[stride], ab = a + b, less = a - b;
+            if (step == 2) {
+                p[0] = ab, p[stride] = less;
+                continue;
+            }
+            float c = p[2 * stride], d = p[3 * stride], cd = c + d, other = c - d;
             p[0] = ab + other, p[stride] = ab - other;
             p[2 * stride] = less + cd, p[3 * stride] = cd - less;
         }
-    }
 }
 
-/* The same where the stride is `lines` vectors. x: block / LANES vectors. */
-static inline void step_vectors(vf *x, int vectors, int step, int lines) {
-    for (int i = 0; i < vectors; i++) {
-        if (i / lines % step) continue;
-        vf *p = x + i;
-        if (step == 2) {
-            vf a = p[0], b = p[lines];
-            p[0] = vadd(a, b), p[lines] = vsub(a, b);
-        } else {
-            vf a = p[0], b = p[lines], c = p[2 * lines], d = p[3 * lines];
-            vf ab = vadd(a, b), cd = vadd(c, d), less = vsub(a, b), other = vsub(c, d);
+/* The same of vectors; `lines` of them are a stride. */
+HINLINE void step_vectors(vf *x, const int vectors, const int step, const int lines) {
+    for (int at = 0; at < vectors; at += step * lines)
+        for (vf *p = x + at; p < x + at + lines; p++) {
+            vf a = p[0], b = p[lines], ab = vadd(a, b), less = vsub(a, b);
+            if (step == 2) {
+                p[0] = ab, p[lines] = less;
+                continue;
+            }
+            vf c = p[2 * lines], d = p[3 * lines], cd = vadd(c, d), other = vsub(c, d);
             p[0] = vadd(ab, other), p[lines] = vsub(ab, other);
             p[2 * lines] = vadd(less, cd), p[3 * lines] = vsub(cd, less);
         }
-    }
 }
 
-static void rotate_block(float *x, int block, int step) {
+/* All strides below 16 of sixteen vectors. */
+HINLINE void step_sixteen(vf *x, const int step) {
+    step_vectors(x, LANES, step, 1);
+    if (step == 2) step_vectors(x, LANES, step, 2);
+    step_vectors(x, LANES, step, 4);
+    if (step == 2) step_vectors(x, LANES, step, 8);
+}
+
+HINLINE void rotate_block(float *x, int block, const int step) {
     if (block % TURNED) {
         for (int stride = 1; stride < block; stride *= step) step_elements(x, block, step, stride);
         return;
     }
-    vf a[LANES], b[LANES], c[4];
     for (int at = 0; at < block; at += TURNED) {
+        vf a[LANES], b[LANES];
         for (int i = 0; i < LANES; i++) a[i] = vload(x + at + i * LANES);
         turn16(a, b);
-        for (int lines = 1; lines < LANES; lines *= step) step_vectors(b, LANES, step, lines);
+        step_sixteen(b, step);
         turn16(b, a);
-        for (int lines = 1; lines < LANES; lines *= step) step_vectors(a, LANES, step, lines);
+        step_sixteen(a, step);
         for (int i = 0; i < LANES; i++) vstore(x + at + i * LANES, a[i]);
     }
     for (int stride = TURNED; stride < block; stride *= step)
-        for (int i = 0; i < block; i += LANES) {
-            if (i / stride % step) continue;
-            for (int k = 0; k < step; k++) c[k] = vload(x + i + k * stride);
-            step_vectors(c, step, step, 1);
-            for (int k = 0; k < step; k++) vstore(x + i + k * stride, c[k]);
-        }
+        for (int at = 0; at < block; at += step * stride)
+            for (int i = at; i < at + stride; i += LANES) {
+                vf c[4];
+                for (int k = 0; k < step; k++) c[k] = vload(x + i + k * stride);
+                step_vectors(c, step, step, 1);
+                for (int k = 0; k < step; k++) vstore(x + i + k * stride, c[k]);
+            }
 }
+
+static void rotate_by_2(float *x, int block) { rotate_block(x, block, 2); }
+static void rotate_by_4(float *x, int block) { rotate_block(x, block, 4); }
 
 /* in: x, signs or none. i: block, step, inverse */
 static void rows_hadamard(const golem_record *r, golem_worker *w, int64_t from, int64_t to) {
@@ -81,11 +91,12 @@ static void rows_hadamard(const golem_record *r, golem_worker *w, int64_t from, 
             if (signs && !inverse) v = vmul(v, vread(signs + i, count));
             vwrite(y + i, v, count);
         }
-        for (int i = 0; i < r->width; i += block) rotate_block(y + i, block, step);
+        for (int i = 0; i < r->width; i += block) (step == 2 ? rotate_by_2 : rotate_by_4)(y + i, block);
         if (signs && inverse)
             FOR_LANES(i, r->width, count)
                 vwrite(y + i, vmul(vread(y + i, count), vread(signs + i, count)), count);
     }
 }
 
+#undef HINLINE
 #endif
