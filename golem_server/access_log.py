@@ -16,6 +16,7 @@ import msgspec
 
 from golem_core.schedule import Job, Result
 from golem_core.schedule.durations import go_duration
+from golem_server.memory import ROOM
 from golem_server.stderr import say
 
 NOTE = "golem.note"  # the request's Note in the WSGI environment
@@ -34,6 +35,7 @@ class Note:
     prompts: list[str] = field(default_factory=list)  # kept only to be logged
     release: Callable[[], None] = lambda: None  # gives the model back once the answer has left
     load_seconds: float = 0.0  # what loading its model took
+    body_bytes: int = 0  # room that its body takes
 
 
 def _duration(seconds: float) -> str:
@@ -98,6 +100,8 @@ class AccessLog:
             finally:
                 note.jobs.clear()  # they know the engine, which may be dropped now
                 note.release()
+                if note.body_bytes:
+                    ROOM.leave(note.body_bytes)
 
         try:
             return _Counted(self.application(environ, start), finish)

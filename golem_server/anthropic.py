@@ -426,12 +426,19 @@ class _Resource:
         body = chat_body(read_object(req, self.max_body))
         return body, read_request(ChatRequest, body)
 
-    def _turn(self, req: falcon.Request, engine: Engine, request: ChatRequest) -> chat.Turn:
+    def _turn(
+        self,
+        req: falcon.Request,
+        engine: Engine,
+        request: ChatRequest,
+        context: int | None = None,
+    ) -> chat.Turn:
         turn = chat.prepare(
             engine.model,
             request,
             self.service.server.reasoning,
             Sight.of(self.service, engine, req),
+            context,
         )
         req.env[NOTE].prompts.append(turn.text)
         return turn
@@ -444,7 +451,7 @@ class Messages(_Resource):
         body, request = self._read(req)
         engine = self.service.acquire(req, request.model, request.stays)
         with engine.entering():
-            turn = self._turn(req, engine, request)
+            turn = self._turn(req, engine, request, engine.context)
             # What they ask for is in the turn's own grammar.
             rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
             answer = submit(
@@ -479,6 +486,6 @@ class CountTokens(_Resource):
         _, request = self._read(req)
         engine = self.service.acquire(req, request.model, request.stays)
         with engine.entering():
-            turn = self._turn(req, engine, request)
+            turn = self._turn(req, engine, request, engine.context)
         resp.content_type = JSON
         resp.data = encode({"input_tokens": len(turn.tokens)})

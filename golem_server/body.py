@@ -11,20 +11,26 @@ from typing import Any
 import falcon
 import msgspec
 
+from golem_server.access_log import NOTE, Note
+from golem_server.disconnect import client_gone
 from golem_server.edge import BODY_RATE, BODY_SECONDS, malformed, too_large, too_slow
 from golem_server.errors import ClientGone, Refusal
+from golem_server.memory import LARGE, ROOM, VALUE_BYTES
 
 GIVE_UP = "golem_gives_up"  # of gunicorn's input: no further request comes on this connection
+ROOM_TIMES = 8  # of the largest body: what all that are handled at once may come to
+MOST_VALUES = 1 << 21
 _PART = 1 << 16  # bytes read at once
 JSON_ERROR = "the request body is not the JSON this endpoint reads"
 
 
 def read_body(req: falcon.Request, limit: int) -> bytes:
-    """The whole body, at most ``limit`` bytes.
+    """The whole body, at most ``limit`` bytes; a large one may wait until there is room for it.
 
     Raises:
         Refusal: 413 when it is larger, before it is read where its length is known; 400 when it is
-            not in the chunks that it was announced in, 408 when it comes too slowly.
+            not in the chunks that it was announced in, 408 when it comes too slowly, 503 when
+            there is no room for it.
         ClientGone: when it ends before its announced length.
     """
     expected = req.content_length
@@ -32,6 +38,21 @@ def read_body(req: falcon.Request, limit: int) -> bytes:
         raise too_large(limit)
     if expected is None and not req.env.get("wsgi.input_terminated"):
         return b""
+    size = limit if expected is None else expected
+    if size < LARGE:
+        return _bring(req, limit)
+    note: Note = req.env[NOTE]
+    ROOM.enter(size, ROOM_TIMES * limit, client_gone(req.env))
+    note.body_bytes += size
+    body = _bring(req, limit)
+    more = body.count(b",") * VALUE_BYTES + len(body) - size
+    ROOM.add(more)
+    note.body_bytes += more
+    return body
+
+
+def _bring(req: falcon.Request, limit: int) -> bytes:
+    expected = req.content_length
     stream = req.stream if expected is None else req.bounded_stream
     bring = _read_from_gunicorn if "gunicorn.socket" in req.env else _read
     body = bring(stream, limit, req.env)
@@ -58,7 +79,6 @@ def _read_from_gunicorn(stream: Any, limit: int, environ: Mapping[str, Any]) -> 
     began = time.monotonic()
     parts: list[bytes] = []
     received = 0
-    failure = None
     connection.settimeout(BODY_SECONDS)
     try:
         while part := stream.read(_PART):
@@ -68,16 +88,15 @@ def _read_from_gunicorn(stream: Any, limit: int, environ: Mapping[str, Any]) -> 
             if time.monotonic() - began > BODY_SECONDS + received / BODY_RATE:
                 raise TimeoutError
     except TimeoutError:
-        failure = too_slow()
+        getattr(environ["wsgi.input"], GIVE_UP)()
+        raise too_slow() from None
     except OSError:
         raise ClientGone from None
     except Exception as error:
-        failure = malformed(str(error))
+        getattr(environ["wsgi.input"], GIVE_UP)()
+        raise malformed(str(error)) from None
     finally:
         connection.settimeout(None)
-    if failure is not None:
-        getattr(environ["wsgi.input"], GIVE_UP)()
-        raise failure
     if received > limit:
         raise too_large(limit)
     return b"".join(parts)
@@ -92,6 +111,11 @@ def read_object(req: falcon.Request, limit: int) -> dict[str, Any]:
     body = read_body(req, limit)
     if not body.strip():
         raise Refusal(f"{JSON_ERROR}: it is empty; send an object")
+    if len(body) > MOST_VALUES and body.count(b",") > MOST_VALUES:
+        raise Refusal(
+            f"the request holds more than {MOST_VALUES} values or commas, and no model reads as "
+            "many: send less"
+        )
     try:
         value = msgspec.json.decode(body)
     except RecursionError:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from golem_core.sample.params import shown
-from golem_core.schedule import Thinking
+from golem_core.schedule import ContextExceeded, Thinking
 from golem_core.text.rendered import encode_rendered
 from golem_core.text.sorter import Sorter, shown_tokens
 from golem_server.body import json_type
@@ -19,6 +19,7 @@ from golem_server.logprobs import Entries
 from golem_server.media import Sight, hidden, new_salt, place
 from golem_server.media import shown as shown_marks
 from golem_server.messages import Message, read_messages
+from golem_server.prompts import refuse_overlong
 from golem_server.reply import Reply
 from golem_server.schema import ChatRequest
 from golem_server.tools import Offer, read_offer
@@ -63,7 +64,11 @@ class Turn:
 
 
 def prepare(
-    model: Any, request: ChatRequest, reasoning: str = "off", sight: Sight | None = None
+    model: Any,
+    request: ChatRequest,
+    reasoning: str = "off",
+    sight: Sight | None = None,
+    context: int | None = None,
 ) -> Turn:
     """Check a chat request and write its prompt as the model was taught to read it.
 
@@ -71,11 +76,15 @@ def prepare(
         model: as golem_core opens it.
         reasoning: whether the model thinks when the request does not say: a key of THINKING.
         sight: what pictures and recordings are read with; None refuses them.
+        context: positions of a slot, where the prompt has to fit one.
 
     Raises:
+        ContextExceeded: for a conversation that is far too long, before it is written.
         Refusal: for a message, a tool, an argument or a picture that is wrong.
         TemplateError: when the template cannot render the conversation.
     """
+    if context is not None:
+        _refuse_overlong(model, request.messages, context)
     messages = read_messages(request.messages, sight)
     offer = read_offer(request, model.call, model.architecture)
     arguments = template_arguments(request, reasoning, model.efforts)
@@ -123,6 +132,21 @@ def prepare(
         model,
         options,
     )
+
+
+def _refuse_overlong(model: Any, messages: Any, context: int) -> None:
+    """Refuse a conversation whose messages, whatever is made of them, cannot fit."""
+    if not isinstance(messages, list):
+        return
+    if len(messages) >= context:  # each is a token at the very least
+        raise ContextExceeded(len(messages), context, counted=False)
+    characters = 0
+    for content in (message.get("content") for message in messages if isinstance(message, dict)):
+        parts = content if isinstance(content, list) else [content]
+        texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
+        # Templates cut white space off at the ends.
+        characters += sum(len(text.strip()) for text in texts if isinstance(text, str))
+    refuse_overlong(model.tokenizer, context, characters)
 
 
 def template_arguments(

@@ -8,6 +8,7 @@ from golem_core.settings import SettingsError
 from golem_server import commands, config
 from golem_server.app import create_app
 from golem_server.commands import INTERRUPTED
+from golem_server.memory import bound_arenas
 from golem_server.serve import Server, one_line
 from golem_server.service import Service
 from golem_server.stderr import say
@@ -43,6 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     if "check-config" in loaded.actions:
         print(loaded.settings.report())
         return 0
+    bound_arenas()
     return Server(create_app(Service(loaded.settings, plugins))).run()
 
 

@@ -19,6 +19,7 @@ from golem_core.settings import SettingsError
 from golem_server.address import parse_address
 from golem_server.app import Application
 from golem_server.config import PROGRAM, ServerSettings, load, validate
+from golem_server.memory import bound_arenas
 from golem_server.serve import IDLE_CHECK_SECONDS, announce, one_line
 from golem_server.stderr import say
 
@@ -59,6 +60,7 @@ def on_starting(server: Any) -> None:
 
 def post_worker_init(worker: Any) -> None:
     """Load the model in the process that will serve it."""
+    bound_arenas()
     application = worker.wsgi
     service = application.service
     finish = signal.getsignal(signal.SIGTERM)

@@ -18,7 +18,7 @@ from golem_server.llama_native import Native, chosen
 from golem_server.llama_settings import PLAIN, asked_of
 from golem_server.logprobs import Entries
 from golem_server.progress import Reports, so_far
-from golem_server.prompts import encode_elements, read_prompts
+from golem_server.prompts import encode_prompt, read_prompts
 from golem_server.schema import NativeRequest, read_request
 from golem_server.service import Service
 
@@ -105,7 +105,7 @@ class Completion:
     def _prompts(self, engine: Engine, request: NativeRequest) -> list[list[int]]:
         tokenizer = engine.model.tokenizer
         given = read_prompts(request.prompt, self.service.server.most_answers)
-        return [encode_elements(tokenizer, elements) for elements in given]
+        return [encode_prompt(tokenizer, elements, engine.context) for elements in given]
 
     def _answer(
         self,

@@ -19,7 +19,7 @@ from golem_server.llama_settings import CHAT
 from golem_server.logprobs import Entries, legacy
 from golem_server.media import Sight
 from golem_server.progress import Reports, so_far
-from golem_server.prompts import encode_elements, read_prompts, text_of
+from golem_server.prompts import encode_prompt, read_prompts, text_of
 from golem_server.reply import Delta, Reply, call_json
 from golem_server.schema import ChatRequest, CompletionRequest, Drawing, read_request
 from golem_server.service import Service
@@ -196,6 +196,7 @@ class ChatCompletions(_Resource):
                 request,
                 self.service.server.reasoning,
                 Sight.of(self.service, engine, req),
+                engine.context,
             )
             req.env[NOTE].prompts.append(turn.text)
             # What they ask for is in the turn's own grammar.
@@ -356,7 +357,7 @@ class Completions(_Resource):
             )
         with engine.entering():
             given = read_prompts(request.prompt, self.service.server.most_answers)
-            prompts = [encode_elements(tokenizer, elements) for elements in given]
+            prompts = [encode_prompt(tokenizer, elements, engine.context) for elements in given]
             texts = [text_of(tokenizer, elements) for elements in given]
             req.env[NOTE].prompts += texts
             probs = 0 if top is None else max(top, 1)

@@ -3,8 +3,10 @@
 import itertools
 from typing import Any
 
+from golem_core.schedule import ContextExceeded
 from golem_server.errors import Refusal
 
+FEW = 16  # characters a token; no vocabulary's mean is as many
 WRONG_PROMPT = (
     '"prompt" elements must be a string, a list of tokens, a JSON object containing a prompt '
     "string, or a list of mixed strings & tokens."
@@ -63,6 +65,36 @@ def _elements(given: Any) -> list[str | int]:
     if not given:
         raise Refusal('"prompt" must not be empty')
     return given
+
+
+def refuse_overlong(tokenizer: Any, context: int, characters: int) -> None:
+    """Refuse a text that cannot fit, however it is cut into tokens, before it is.
+
+    Cutting megabytes takes seconds, which the answer would not change.
+
+    Raises:
+        ContextExceeded: with the fewest tokens that it can be.
+    """
+    if characters < FEW * context:  # nobody needs to look at the vocabulary
+        return
+    fewest = -(-characters // max(1, tokenizer.longest))
+    if fewest >= context:
+        raise ContextExceeded(fewest, context, counted=False)
+
+
+def encode_prompt(tokenizer: Any, elements: list[str | int], context: int) -> list[int]:
+    """``encode_elements`` of a prompt that has to fit into a slot.
+
+    Raises:
+        Refusal: for an id outside the vocabulary.
+        ContextExceeded: at once for what is far too long.
+    """
+    characters = sum(len(item) for item in elements if isinstance(item, str))
+    ids = sum(not isinstance(item, str) for item in elements)
+    if ids >= context:
+        raise ContextExceeded(ids, context, counted=ids == len(elements))
+    refuse_overlong(tokenizer, context, characters)
+    return encode_elements(tokenizer, elements)
 
 
 def encode_elements(

@@ -483,6 +483,7 @@ class Responses:
                 request,
                 self.service.server.reasoning,
                 Sight.of(self.service, engine, req),
+                engine.context,
             )
             note.prompts.append(turn.text)
             # What they ask for is in the turn's own grammar.

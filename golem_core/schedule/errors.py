@@ -51,11 +51,12 @@ class RequestTimeout(TimedOut):
 class ContextExceeded(ScheduleError, ValueError):
     """A prompt as long as the slot's context or longer; found before a slot is waited for."""
 
-    def __init__(self, n_prompt: int, n_ctx: int):
-        self.n_prompt = n_prompt  # tokens
+    def __init__(self, n_prompt: int, n_ctx: int, *, counted: bool = True):
+        self.n_prompt = n_prompt  # tokens; not counted: at least so many
         self.n_ctx = n_ctx  # positions of a slot
+        told = n_prompt if counted else f"at least {n_prompt}"
         super().__init__(
-            f"request ({n_prompt} tokens) exceeds the available context size ({n_ctx} tokens), "
+            f"request ({told} tokens) exceeds the available context size ({n_ctx} tokens), "
             "try increasing it"
         )
 

@@ -18,6 +18,7 @@ cdef enum:
     SHORT = 40              # symbols; up to here scanning beats the heap
     CACHED_WORDS = 1 << 16
     CACHED_LENGTH = 48      # characters
+    BREATH = 1 << 12        # words after which other threads get their turn
 
 cdef struct Pair:
     uint64_t key            # left << 32 | right, plus one; 0 = free
@@ -117,11 +118,16 @@ cdef class Merger:
     def extend(self, list words, list ids):
         """Append the ids of each of ``words`` (str without surrogates) to ``ids``."""
         cdef tuple known
+        cdef Py_ssize_t done = 0
         for word in words:
             known = self.cache.get(word)
             if known is None:
                 known = self._learn(word)
             ids.extend(known)
+            done += 1
+            if not done % BREATH:
+                with nogil:     # of megabytes: others want to go on meanwhile
+                    pass
 
     cdef tuple _learn(self, str word):
         cdef Py_ssize_t size
@@ -190,54 +196,65 @@ cdef class Merger:
     cdef tuple _long(self, const uint8_t *text, Py_ssize_t size):
         cdef Node *nodes = <Node *>malloc(size * sizeof(Node))
         cdef Heap heap = Heap()
-        cdef Entry entry
-        cdef int32_t count = 0
-        cdef int32_t at = 0
-        cdef int32_t i, right
+        cdef int32_t i = 0
         cdef list out = []
+        cdef bint made
         if nodes == NULL:
             raise MemoryError
         try:
-            while at < size:
-                i = count
-                nodes[i].size = 1 if self.bytewise else char_size(text[at], size - at)
-                nodes[i].id = self._symbol(text + at, nodes[i].size)
-                nodes[i].start = at
-                nodes[i].previous = i - 1
-                nodes[i].next = i + 1
-                at += nodes[i].size
-                count += 1
-            nodes[count - 1].next = -1
-            heap.reserve(count)
-            for i in range(count - 1):
-                if self._candidate(nodes, i, text, &entry):
-                    heap.push(&entry)
-            while heap.count:
-                heap.pop(&entry)
-                i = entry.left
-                if nodes[i].size == 0 or nodes[i].id != entry.left_id:
-                    continue
-                right = nodes[i].next
-                if right < 0 or nodes[right].id != entry.right_id:
-                    continue
-                nodes[i].id = entry.joined
-                nodes[i].size += nodes[right].size
-                nodes[i].next = nodes[right].next
-                nodes[right].size = 0
-                if nodes[i].next >= 0:
-                    nodes[nodes[i].next].previous = i
-                if nodes[i].previous >= 0 and self._candidate(nodes, nodes[i].previous, text,
-                                                               &entry):
-                    heap.push(&entry)
-                if self._candidate(nodes, i, text, &entry):
-                    heap.push(&entry)
-            i = 0
+            with nogil:         # seconds for megabytes
+                made = self._join(text, size, nodes, heap)
+            if not made:
+                raise MemoryError
             while i >= 0:
                 self._emit(out, nodes[i].id, text + nodes[i].start, nodes[i].size)
                 i = nodes[i].next
             return tuple(out)
         finally:
             free(nodes)
+
+    cdef bint _join(self, const uint8_t *text, Py_ssize_t size, Node *nodes,
+                    Heap heap) noexcept nogil:
+        """Links ``nodes`` from the first on to what the word becomes; false without memory."""
+        cdef Entry entry
+        cdef int32_t count = 0
+        cdef int32_t at = 0
+        cdef int32_t i, right
+        while at < size:
+            i = count
+            nodes[i].size = 1 if self.bytewise else char_size(text[at], size - at)
+            nodes[i].id = self._symbol(text + at, nodes[i].size)
+            nodes[i].start = at
+            nodes[i].previous = i - 1
+            nodes[i].next = i + 1
+            at += nodes[i].size
+            count += 1
+        nodes[count - 1].next = -1
+        if not heap.reserve(count):
+            return False
+        for i in range(count - 1):
+            if self._candidate(nodes, i, text, &entry) and not heap.push(&entry):
+                return False
+        while heap.count:
+            heap.pop(&entry)
+            i = entry.left
+            if nodes[i].size == 0 or nodes[i].id != entry.left_id:
+                continue
+            right = nodes[i].next
+            if right < 0 or nodes[right].id != entry.right_id:
+                continue
+            nodes[i].id = entry.joined
+            nodes[i].size += nodes[right].size
+            nodes[i].next = nodes[right].next
+            nodes[right].size = 0
+            if nodes[i].next >= 0:
+                nodes[nodes[i].next].previous = i
+            if nodes[i].previous >= 0 and self._candidate(nodes, nodes[i].previous, text, &entry):
+                if not heap.push(&entry):
+                    return False
+            if self._candidate(nodes, i, text, &entry) and not heap.push(&entry):
+                return False
+        return True
 
     cdef inline bint _candidate(self, Node *nodes, int32_t left, const uint8_t *text,
                                 Entry *entry) noexcept nogil:
@@ -349,21 +366,23 @@ cdef class Heap:
     def __dealloc__(self):
         free(self.entries)
 
-    cdef int reserve(self, int64_t room) except -1:
+    cdef bint reserve(self, int64_t room) noexcept nogil:
+        """Whether there is room for so many."""
         cdef Entry *grown
         if room > self.room:
             grown = <Entry *>realloc(self.entries, room * sizeof(Entry))
             if grown == NULL:
-                raise MemoryError
+                return False
             self.entries = grown
             self.room = room
-        return 0
+        return True
 
-    cdef int push(self, const Entry *entry) except -1:
+    cdef bint push(self, const Entry *entry) noexcept nogil:
+        """Whether there was room for one more."""
         cdef int64_t at = self.count
         cdef int64_t parent
-        if self.count == self.room:
-            self.reserve(max(64, 2 * self.room))
+        if self.count == self.room and not self.reserve(max(<int64_t>64, 2 * self.room)):
+            return False
         self.count += 1
         while at:
             parent = (at - 1) // 2
@@ -372,7 +391,7 @@ cdef class Heap:
             self.entries[at] = self.entries[parent]
             at = parent
         self.entries[at] = entry[0]
-        return 0
+        return True
 
     cdef void pop(self, Entry *top) noexcept nogil:
         cdef int64_t at = 0

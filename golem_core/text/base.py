@@ -108,6 +108,12 @@ class Tokenizer(ABC):
         """`piece` of every token; special tokens are empty. For grammars and samplers."""
         return [self.piece(token) for token in range(self.n_vocab)]
 
+    @cached_property
+    def longest(self) -> int:
+        """Bytes of the longest text that is one token: a text of more than n times as many is more
+        than n tokens."""
+        return max(len(self.piece(token, special=True)) for token in range(self.n_vocab))
+
     def text(self, token: int) -> str:
         """A token's text as the vocabulary has it."""
         self._kind(token)

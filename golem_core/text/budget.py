@@ -2,7 +2,8 @@
 
 Templates come out of files that strangers publish. Every operation that can make something large
 from something small asks here first, so that a hostile one ends with an error within its time,
-before the memory is gone.
+before the memory is gone. A long conversation is not the template's fault: what it holds comes on
+top.
 """
 
 import time
@@ -20,6 +21,8 @@ MADE_BYTES = 128 << 20  # of everything made on the way, kept or not
 TEXT_CHARACTERS = 8 << 20  # of one string
 ITEMS = 200_000  # of one container, with everything inside it
 DEPTH = 200
+GIVEN_TIMES = 16  # a conversation may be gone through so often
+GIVEN_A_SECOND = 4 << 20  # … at so many characters a second
 STEP_BYTES = 64  # what a step may leave behind that nobody counts
 LOOK_EVERY = 32  # steps between two looks at the clock
 LARGE = 1 << 16  # bytes that take long enough to look at once
@@ -32,12 +35,14 @@ class OverBudget(Exception):
 class Budget:
     """What is left for one rendering."""
 
-    __slots__ = ("_deadline", "_left", "_steps")
+    __slots__ = ("_deadline", "_left", "_steps", "output", "text")
 
-    def __init__(self) -> None:
-        self._deadline = time.thread_time() + SECONDS
-        self._left = MADE_BYTES
+    def __init__(self, given: int = 0) -> None:
+        self._deadline = time.thread_time() + SECONDS + given / GIVEN_A_SECOND
+        self._left = MADE_BYTES + GIVEN_TIMES * given
         self._steps = 0
+        self.output = OUTPUT_BYTES + 4 * given  # bytes
+        self.text = TEXT_CHARACTERS + given  # characters of one string
 
     def tick(self) -> None:
         """Count a step."""
@@ -63,9 +68,12 @@ _current: ContextVar[Budget] = ContextVar("golem_template_budget")
 
 
 @contextmanager
-def budget() -> Iterator[Budget]:
-    """A fresh budget for what is rendered inside."""
-    token = _current.set(Budget())
+def budget(given: int = 0) -> Iterator[Budget]:
+    """A fresh budget for what is rendered inside.
+
+    given: characters of what is to be rendered, for which there is room beside the limits.
+    """
+    token = _current.set(Budget(given))
     try:
         yield _current.get()
     finally:
@@ -84,9 +92,10 @@ def made(size: int) -> None:
 
 def made_text(characters: int) -> None:
     """Count a string before it is made."""
-    if characters > TEXT_CHARACTERS:
+    now = _current.get()
+    if characters > now.text:
         raise OverBudget(f"it wanted a text of {characters} characters")
-    _current.get().made(characters)
+    now.made(characters)
 
 
 def made_items(count: int) -> None:

@@ -2,7 +2,7 @@
 
 The dialect is Hugging Face transformers': what renders there renders here, character for
 character. A template is a program by a stranger, so it runs in a sandbox, for two seconds at the
-most and to a text of one mebibyte at the most.
+most and to a text of one mebibyte at the most, beside what the conversation itself holds.
 """
 
 import traceback
@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Template, TemplateSyntaxError
 
-from golem_core.text.budget import OUTPUT_BYTES, Budget, OverBudget, budget
+from golem_core.text.budget import Budget, OverBudget, budget
 from golem_core.text.errors import TemplateError
 from golem_core.text.sandbox import Sandbox
 
@@ -69,7 +69,7 @@ class ChatTemplate:
             **variables,
         }
         try:
-            with budget() as limits:
+            with budget(_characters(messages)) as limits:
                 return self._write(names, limits)
         except TemplateError:
             raise
@@ -85,11 +85,17 @@ class ChatTemplate:
         for chunk in self._template.root_render_func(self._template.new_context(names)):
             limits.tick()
             size += len(chunk) if chunk.isascii() else len(chunk.encode("utf-8", "replace"))
-            if size > OUTPUT_BYTES:
-                raise OverBudget(f"its text is longer than {OUTPUT_BYTES >> 20} MiB")
+            if size > limits.output:
+                raise OverBudget(f"its text is longer than {limits.output} bytes")
             if chunk:
                 chunks.append(chunk)
         return "".join(chunks)
+
+
+def _characters(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Of all texts of a conversation."""
+    parts = (m.get(key) for m in messages for key in ("content", "reasoning_content"))
+    return sum(len(part) for part in parts if isinstance(part, str))
 
 
 def _short(error: Exception) -> str:

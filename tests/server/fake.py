@@ -21,6 +21,7 @@ from golem_core.text.tagged_calls import QwenCalls
 from golem_core.text.template import TemplateError
 from golem_server import body, edge, sse, wsgi
 from golem_server.app import Application
+from golem_server.memory import bound_arenas
 from golem_server.serve import Server
 
 N_VOCAB = 260
@@ -32,6 +33,7 @@ class FakeTokenizer:
     """One id a byte; ``<end>`` and ``<bos>`` are special."""
 
     n_vocab = N_VOCAB
+    longest = 1
     bos = BOS
     eos = END
     add_bos = False
@@ -296,6 +298,7 @@ class Control:
             "passes": executor.passes,
             "held_back": executor.waits,
             "threads": threading.active_count(),
+            "status": Path("/proc/self/status").read_text(),
             "descriptors": len(os.listdir("/proc/self/fd")),
         }
 
@@ -326,6 +329,7 @@ def configure() -> None:
 def main() -> int:
     """For waitress: ``python -m tests.server.fake``."""
     configure()
+    bound_arenas()
     server = Server(wsgi.create_app(open_fake))
     if most := os.environ.get("FAKE_CONNECTIONS"):
         server._server.adj.connection_limit = int(most)

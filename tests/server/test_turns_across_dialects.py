@@ -18,7 +18,6 @@ SESSIONS = json.loads(data("server/llama_server_sessions.json").read_text())["ru
 def test_the_first_turn_on_v1_the_second_on_api_the_third_native(served):
     messages = [{"role": "user", "content": "say a beginning that nobody else has"}]
     first = served.post("/v1/chat/completions", {"messages": messages})[1]
-    assert first["timings"]["cache_n"] == 0
     known = first["usage"]["total_tokens"] - 1  # the end token is not kept
 
     messages += [first["choices"][0]["message"], {"role": "user", "content": "say more"}]
