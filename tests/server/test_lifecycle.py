@@ -238,8 +238,8 @@ def test_the_start_up_lines(start):
         "tiny: fake, 2 blocks, 512 positions in 2 slot(s) of 256, all on cpu, loaded in "
     )
     assert lines[0].endswith(" on 1 cores")
-    assert lines[1] == "template: the file's"
-    assert lines[2] == (
+    assert "template: the file's" in lines
+    assert lines[-1] == (
         f"listening on {server.url}/v1 — 2 conversations at once, batched into one pass"
     )
     assert server.get("/v1/models")[1]["data"][0]["id"] == "tiny"

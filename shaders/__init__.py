@@ -1,1 +1,0 @@
-"""Compute shaders for the Vulkan executor."""
