@@ -26,7 +26,7 @@ from golem_server.tools import Offer, read_offer
 
 OWN_ARGUMENTS = ("self", "messages", "tools", "add_generation_prompt")
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-REASONING_FORMATS = ("none", "auto", "deepseek")
+REASONING_FORMATS = ("none", "auto", "deepseek", "deepseek-legacy")
 NO_EFFORTS: Mapping[str, str] = {}
 THINKING = {"off": False, "on": True, "auto": None}  # what -reasoning makes of silence
 
@@ -45,18 +45,19 @@ class Turn:
     beginning: str
     inside: bool
     inline: bool  # thoughts stay in the content
+    both: bool  # … and leave apart as well
     offer: Offer
     model: Any
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def reply(self, entries: Entries | None = None) -> Reply:
-        """A fresh reader of one answer to this prompt."""
+    def reply(self, entries: Entries | None = None, *, inline: bool | None = None) -> Reply:
+        """A fresh reader of one answer to this prompt. inline: over the turn's own."""
         sorter = Sorter(
             self.model.reasoning,
             self.model.call if self.offer else None,
             self.offer.parameters,
             inside=self.inside,
-            inline=self.inline,
+            inline=self.inline if inline is None else inline,
             single=self.offer.single,
             strays=self.model.strays,
         )
@@ -116,6 +117,7 @@ def prepare(
             thinks=arguments.get("enable_thinking") is not False,
         ),
     }
+    legacy = request.reasoning_format == "deepseek-legacy"
     text += beginning
     if media:
         tokens, options["media"] = place(model, text, sight.rows(), salt)
@@ -127,7 +129,8 @@ def prepare(
         tokens,
         beginning,
         inside,
-        request.reasoning_format == "none",
+        request.reasoning_format == "none" or (legacy and bool(request.stream)),
+        legacy and not request.stream,
         offer,
         model,
         options,
@@ -163,12 +166,9 @@ def template_arguments(
     """
     chosen = request.reasoning_format
     if chosen is not None and chosen not in REASONING_FORMATS:
-        if chosen == "deepseek-legacy":
-            raise Refusal(
-                'reasoning_format "deepseek-legacy" is not one this server writes; none, auto and '
-                "deepseek are"
-            )
-        raise Refusal(f"Unknown reasoning format: {chosen}")
+        raise Refusal(
+            f"Unknown reasoning format: {chosen}; there are {', '.join(REASONING_FORMATS)}"
+        )
     arguments = dict(request.chat_template_kwargs or {})
     for name in OWN_ARGUMENTS:
         if name in arguments:

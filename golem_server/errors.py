@@ -10,7 +10,14 @@ import falcon
 import msgspec
 
 from golem_core.sample.params import ParamError
-from golem_core.schedule.errors import ContextExceeded, EngineClosed, PassFailed, QueueFull
+from golem_core.schedule.errors import (
+    ContextExceeded,
+    EngineClosed,
+    PassFailed,
+    QueueFull,
+    QueueTimeout,
+    RequestTimeout,
+)
 from golem_core.text.template import TemplateError
 
 JSON = "application/json; charset=utf-8"
@@ -73,8 +80,10 @@ def as_refusal(error: BaseException) -> Refusal:
                 n_prompt_tokens=error.n_prompt,
                 n_ctx=error.n_ctx,
             )
-        case QueueFull():
+        case QueueFull() | QueueTimeout():
             return Refusal(str(error), "unavailable_error", retry=True)
+        case RequestTimeout():
+            return Refusal(str(error), "server_error", status=504)
         case EngineClosed():
             return Refusal("this server is shutting down", "unavailable_error", retry=True)
         case ParamError() | TemplateError():

@@ -223,10 +223,18 @@ class ChatCompletions(_Resource):
             _choice(*one, index)
             for index, one in enumerate(zip(replies, answer.jobs, results, strict=True))
         ]
+        if turn.both:
+            for choice, result in zip(choices, results, strict=True):
+                told = turn.reply(inline=True)
+                told.whole(result.text)
+                told.end(result)
+                choice["message"]["content"] = told.content
         body = header.body(choices, "chat.completion", results, len(results))
         if request.verbose:
             native = Native(engine.model.tokenizer, self.service)
-            body["__verbose"] = native.ended(0, answer.jobs[0].request, results[0], header.model)
+            told = native.ended(0, answer.jobs[0].request, results[0], header.model)
+            told["generation_settings"]["grammar"] = request.grammar or ""
+            body["__verbose"] = told
         resp.content_type = JSON
         resp.data = encode(body)
 

@@ -156,6 +156,35 @@ def test_an_error_of_a_stream_that_has_begun_is_a_frame_without_done(start):
     server.wait_for_line(r"POST \S+ 200 .*, error: the pass failed")
 
 
+def test_who_waits_too_long_for_a_slot_is_told_when_to_come_back(start):
+    server = start(GOLEM_QUEUE_TIMEOUT="200ms", FAKE_PASS_SECONDS="0.02", GOLEM_PARALLEL="1")
+    server.ready()
+    with server.open(CHAT, chat_body("forever", stream=True, max_tokens=-1)) as running:
+        running.recv(1)
+        for stream in (False, True):
+            data = json.dumps(chat_body("hello", stream=stream))
+            status, headers, body = server.request("POST", CHAT, data)
+            assert (status, headers["Retry-After"]) == (503, "1")
+            error = json.loads(body)["error"]
+            assert error["type"] == "unavailable_error"
+            assert error["message"].startswith("no slot came free within 0.2 s")
+            assert "-queue-timeout" in error["message"]
+    server.until_idle()
+
+
+def test_an_answer_that_takes_too_long_is_a_504_or_an_error_frame(start):
+    server = start(GOLEM_REQUEST_TIMEOUT="200ms", FAKE_PASS_SECONDS="0.02").ready()
+    status, body = server.chat("forever", max_tokens=-1)
+    assert (status, body["error"]["code"], body["error"]["type"]) == (504, 504, "server_error")
+    assert "-request-timeout" in body["error"]["message"]
+    *_, last = server.events(CHAT, chat_body("forever", stream=True, max_tokens=-1))
+    assert json.loads(last) == body
+    asked = {**chat_body("forever"), "max_tokens": -1}
+    assert server.post("/v1/messages", asked)[1]["error"]["type"] == "timeout_error"
+    server.until_idle()
+    server.wait_for_line(r"POST \S+ 504 .*, error: the answer was not finished within 0.2 s")
+
+
 def test_sigterm_lets_answers_finish_and_tells_new_requests_that_it_ends(start, pipe):
     server = start(FAKE_RELEASE=str(pipe)).ready()
     server.allow(0)

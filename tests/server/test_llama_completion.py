@@ -255,6 +255,14 @@ def test_a_verbose_chat_holds_the_native_answer(tiny):
     assert native["prompt"].startswith("<|im_start|>user\nhello")
 
 
+def test_a_verbose_chat_tells_the_grammar_it_was_given(tiny):
+    grammar = 'root ::= "a"+'
+    asked = {"messages": HELLO, "max_tokens": 2, "verbose": True, "grammar": grammar}
+    body = tiny.ask("/v1/chat/completions", asked)
+    assert body["__verbose"]["generation_settings"]["grammar"] == grammar
+    assert set(body["choices"][0]["message"]["content"]) == {"a"}
+
+
 def test_a_chat_takes_n_probs_and_probabilities_after_the_samplers(tiny):
     body = tiny.ask(
         "/v1/chat/completions",

@@ -48,6 +48,18 @@ def test_an_empty_thought_is_none(roomy):
     assert message(roomy, "<think>\n\n</think>\n\nyes") == {"role": "assistant", "content": "yes"}
 
 
+def test_the_legacy_format_tells_a_thought_twice_and_streams_it_in_the_content(roomy):
+    said = "<think>\nhm\n</think>\n\nyes"
+    body = says(said, reasoning_format="deepseek-legacy")
+    assert whole(roomy, body)["message"] == {
+        "role": "assistant",
+        "content": said,
+        "reasoning_content": "hm",
+    }
+    deltas, _ = streamed(roomy, body)
+    assert put_together(deltas) == {"role": "assistant", "content": said}
+
+
 @pytest.mark.parametrize("kind", ["auto", "deepseek", None])
 def test_an_answer_that_begins_in_a_thought(roomy, kind):
     fields = {"chat_template_kwargs": THINKS | {"inside": True}, "reasoning_format": kind}
@@ -179,10 +191,6 @@ def test_the_beginning_of_an_answer_is_part_of_the_message_and_of_no_delta(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            {"reasoning_format": "deepseek-legacy"},
-            'reasoning_format "deepseek-legacy" is not one this server writes; none, auto and',
-        ),
         ({"reasoning_effort": 3}, "Field 'reasoning_effort': type must be string"),
         (
             {"thinking_budget_tokens": -2},
