@@ -71,7 +71,7 @@ class Pictures(Tower):
     def units(self, canvas: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
         """A canvas (h, w, 3) cut into squares, row by row: (squares, 3 · side²), (squares, 2).
 
-        Values 0 to 1, channel after channel; and the column and row of each square.
+        Channel after channel; and the column and row of each square.
         """
         high, wide = canvas.shape[0] // side, canvas.shape[1] // side
         cut = canvas.reshape(high, side, wide, side, 3).transpose(0, 2, 4, 1, 3)
@@ -79,7 +79,7 @@ class Pictures(Tower):
         where = np.stack([columns, rows], 1).astype(np.int32)
         if max(high, wide) > self.places:
             raise self.fail(f"a picture {max(high, wide)} squares long; {self.places} is the most")
-        return cut.reshape(high * wide, -1).astype(np.float32) / np.float32(255), where
+        return cut.reshape(high * wide, -1), where
 
 
 class Gemma4Vision(Pictures):
@@ -151,11 +151,14 @@ class Gemma4Vision(Pictures):
         return Rope(np.tile(freq, 2).astype(np.float32), "halves", axis, parts=2)
 
     def pieces(self, medium: np.ndarray) -> Iterator[Mapping[str, np.ndarray]]:
-        canvas = self.canvas(medium)
+        patches, where = self.cut(self.canvas(medium).astype(np.float32) / np.float32(255))
+        yield {"patches": patches, "where": where}
+
+    def cut(self, canvas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A canvas (h, w, 3) of values 0 to 1 as patches -1 to 1, and the place of each."""
         pixels, where = self.units(canvas, self.patch)
-        wide = canvas.shape[1] // self.patch
-        order = _blocks(canvas.shape[0] // self.patch, wide)
-        yield {"patches": 2 * pixels[order] - 1, "where": where[order]}
+        order = _blocks(canvas.shape[0] // self.patch, canvas.shape[1] // self.patch)
+        return 2 * pixels[order] - 1, where[order]
 
 
 class Gemma4Patches(Pictures):
@@ -178,7 +181,8 @@ class Gemma4Patches(Pictures):
         return self.project(p, w, x)
 
     def pieces(self, medium: np.ndarray) -> Iterator[Mapping[str, np.ndarray]]:
-        pixels, where = self.units(self.canvas(medium), self.unit)
+        canvas = self.canvas(medium).astype(np.float32) / np.float32(255)
+        pixels, where = self.units(canvas, self.unit)
         yield {"patches": pixels, "where": where}
 
 

@@ -27,10 +27,16 @@ enum { GEMM_GROUPS = 8 };    /* groups a unit takes at most */
 /* Elements of a panel's line: one f32, or two BF16 side by side. */
 static inline int gemm_lines(int in, int pairs) { return pairs ? (in + 1) / 2 : in; }
 
-static inline uint32_t bf16_of(float x) {
-    uint32_t bits = bits_of_float(x);
-    if ((bits & 0x7fffffff) > 0x7f800000) return bits >> 16 | 0x40;
-    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+enum { PACKED = 512 };       /* elements of a row rounded at a time */
+
+/* f32 -> BF16 to nearest even, NaN staying one; without branches, so that compilers vectorise it. */
+static inline void round_bf16(const float *x, uint16_t *to, int count) {
+    for (int i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, 4);
+        uint32_t nan = (bits & 0x7fffffff) > 0x7f800000, near = bits + 0x7fff + (bits >> 16 & 1);
+        to[i] = (uint16_t)((nan ? bits | 0x400000 : near) >> 16);
+    }
 }
 
 /* in: x. out: panels of f32, panels of BF16, either may be missing */
@@ -46,12 +52,13 @@ static void rows_pack(const golem_record *r, golem_worker *w, int64_t from, int6
             float *y = plain + panel * in * PANEL + lane;
             for (int k = 0; k < in; k++) y[(int64_t)k * PANEL] = x[k];
         }
-        if (pairs) {
-            uint32_t *y = pairs + panel * half * PANEL + lane;
-            for (int k = 0; k < half; k++) {
-                uint32_t high = 2 * k + 1 < in ? bf16_of(x[2 * k + 1]) : 0;
-                y[(int64_t)k * PANEL] = bf16_of(x[2 * k]) | high << 16;
-            }
+        uint32_t *y = pairs ? pairs + panel * half * PANEL + lane : NULL;
+        for (int k = 0; y && k < in; k += PACKED, y += PACKED / 2 * PANEL) {
+            uint32_t words[PACKED / 2];
+            int count = in - k < PACKED ? in - k : PACKED;
+            words[(count - 1) / 2] = 0;   /* an odd row's last element stands alone */
+            round_bf16(x + k, (uint16_t *)words, count);
+            for (int i = 0; i < (count + 1) / 2; i++) y[(int64_t)i * PANEL] = words[i];
         }
     }
 }
