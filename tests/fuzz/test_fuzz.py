@@ -75,6 +75,13 @@ def test_the_command_says_how_to_repeat_a_failure(tmp_path):
     assert "again: python -m tests.fuzz gguf --seed 3 --first 4 --cases 1" in done.stdout
 
 
+def test_damaged_pictures_and_recordings_are_decoded_or_refused_by_name():
+    """Two in a hundred of the cases that a release runs."""
+    done = python("-m", "tests.fuzz", "media", "--cases", "2000", "--seed", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("media, seed 2: 2000 cases in ")
+
+
 def test_random_answers_are_sorted_alike_whole_and_streamed():
     """Two in a hundred of the cases that a release runs."""
     done = python("-m", "tests.fuzz", "sorter", "--cases", "20000", "--seed", "1")
