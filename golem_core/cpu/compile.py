@@ -262,7 +262,7 @@ class CompiledPlan:
         """Arrays over the arenas: where inputs are written to and outputs read from."""
         self._inputs: list[dict[str, np.ndarray]] = []
         self._outputs: list[list[tuple[str, np.ndarray, int]]] = []
-        roots = {v.name: v for v in lowering.values}
+        roots = {v.name: v for v in lowering.values if v.node is None}  # of inputs
         symbols = [self._symbols.index(s) if s in self._symbols else 0 for s in "nm"]
         for number, arena in enumerate(self._arenas):
             views = {

@@ -112,3 +112,27 @@ def test_a_place_outside_of_the_rows_is_refused():
         with pytest.raises(ProgramError, match='input "place" holds -1 to 5, allowed are -1 to 4'):
             executor.run(inputs)
     mine.close()
+
+
+def test_inputs_of_rows_that_only_scored_columns_need_are_bound_whole():
+    """Where all that follows is picked, so are place and tokens: they still come a column each."""
+    rng = np.random.default_rng(5)
+    table = Weight(
+        "table",
+        (VOCABULARY, WIDTH),
+        by_name("F32"),
+        random_blocks((VOCABULARY, WIDTH), by_name("F32"), rng, 1.0),
+    )
+    p = Builder("shallow")
+    p.axis("n", 24)
+    p.axis("m", 3)
+    x = p.overlay(p.rows(table, p.tokens), p.embeddings(WIDTH), p.place)
+    p.output("logits", p.linear(p.pick(x, p.outputs), table))
+    made = p.build()
+    mine, truth = CpuExecutor(made, threads=1), ReferenceExecutor(made)
+    inputs = media(rng, 20, 0, (3, 17))
+    inputs.pop("runs")
+    inputs["outputs"] = np.array([1, 9, 19], np.int32)
+    found, wanted = (e.run(inputs)["logits"] for e in (mine, truth))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    mine.close()
