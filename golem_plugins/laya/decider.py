@@ -233,7 +233,7 @@ def open_decider(
     builder = RowBuilder(*_tokenizer(folder), TYPES)
     checkpoint = Safetensors.open(folder / WEIGHTS)
     try:
-        tensors = checkpoint_tensors(checkpoint)
+        tensors = checkpoint_tensors(checkpoint, widen=True)
         network = Network(tensors, encoder, agent, str(folder / WEIGHTS))
         act = ActHead(tensors, encoder, agent)
         program = network.program(COLUMNS, ROWS)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from golem_core.cpu import features
+from golem_core.formats.safetensors import Safetensors
 from golem_core.model import ModelError
 from golem_core.schedule import QueueFull
 from golem_plugins.laya import command
@@ -90,6 +91,37 @@ def test_every_instruction_set_answers_alike(folders, isa, monkeypatch):
     found = decider.decide(case["request"])
     decider.close()
     assert_equal(found["answers"], case["response"]["answers"])
+
+
+@pytest.mark.parametrize("kind", ["F32", "BF16"])
+def test_weights_of_other_floats_are_computed_in_f32_too(folders, tmp_path, kind):
+    """F32 answers as the F16 file it was widened from; BF16 as the reference on the same values."""
+    folder = edited(folders["tiny-ml"], tmp_path, AGENT)
+    restore(folder, kind)
+    (case,) = [c for c in cases("tiny-ml") if c["name"] == "three_types"]
+    decider, truth = open_decider(folder, threads=2), open_decider(folder, executor="reference")
+    found, expected = decider.decide(case["request"]), truth.decide(case["request"])
+    decider.close(), truth.close()
+    assert_equal(found["answers"], expected["answers"])
+    if kind == "F32":
+        assert_equal(found["answers"], case["response"]["answers"])
+
+
+def restore(folder, kind):
+    """Writes the checkpoint's weights anew, in another float."""
+    with Safetensors.open(folder / "model.safetensors") as checkpoint:
+        arrays = {name: checkpoint.numpy(name).astype(np.float32) for name in checkpoint.tensors}
+    header, blobs, at = {}, [], 0
+    for name, array in arrays.items():
+        bits = array.view(np.uint32)
+        data = array if kind == "F32" else ((bits + 0x8000) >> 16).astype("<u2")
+        blobs.append(data.tobytes())
+        span = [at, at + len(blobs[-1])]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": span}
+        at = span[1]
+    text = json.dumps(header).encode()
+    blob = len(text).to_bytes(8, "little") + text + b"".join(blobs)
+    (folder / "model.safetensors").write_bytes(blob)
 
 
 def test_the_reference_executor_answers_alike(folders):

@@ -370,6 +370,17 @@ def test_openais_client_reads_the_vectors(running):
     client.close()
 
 
+def test_ollamas_client_reads_the_vectors(running):
+    ollama = pytest.importorskip("ollama", reason="the package ollama is not installed")
+    client = ollama.Client(host=running.url)
+    made = client.embed(model="m", input=TEXTS, keep_alive="5m")
+    assert (np.array(made.embeddings) * UNIT).sum(1)[PLAIN].min() > 0.99999
+    one = client.embeddings(model="m", prompt=TEXTS[0])
+    np.testing.assert_allclose(one.embedding, CASES[0]["pooled_tanh"], atol=1e-5)
+    with pytest.raises(ollama.ResponseError, match="exceeds the context length"):
+        client.embed(model="m", input="the server " * 400, truncate=False)
+
+
 def test_a_request_of_2048_texts_streams_through(running):
     texts = [[0, 4 + i % 700, 5 + i % 300, 2] * (1 + i % 9) for i in range(2048)]
     status, headers, body = running.request(
