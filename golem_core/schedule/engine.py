@@ -1,19 +1,15 @@
-"""The runner: one thread that owns a model's executor and draws every conversation's tokens.
+"""What threads have of a model: requests are checked, queued and answered here.
 
-Threads meet in one place, the ``_door``: submitting, cancelling, looking. The runner takes it
-between passes only, never while the model computes, so nobody waits for a pass to be let in.
+The passes that draw the answers run in a thread of their own (see runner.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
-import sys
-import threading
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +17,23 @@ import numpy as np
 
 from golem_core.media import MediaError
 from golem_core.model.projector import Rows, no_tower
-from golem_core.sample import ParamError, Sampler, Workspace, dry_heads
+from golem_core.sample import ParamError, Sampler, dry_heads
 from golem_core.schedule.answer import Answer
 from golem_core.schedule.beside import Aside
 from golem_core.schedule.checkpoints import Checkpoints, granted
 from golem_core.schedule.constraints import Constraints
-from golem_core.schedule.dealer import Dealer, Hand
-from golem_core.schedule.draft import Drafting
-from golem_core.schedule.durations import go_duration
 from golem_core.schedule.energy import Energy
 from golem_core.schedule.errors import (
     ContextExceeded,
     EngineClosed,
     ModelChanged,
-    PassFailed,
     QueueFull,
-    QueueTimeout,
-    RequestTimeout,
 )
 from golem_core.schedule.media import Media
-from golem_core.schedule.pace import Pace
-from golem_core.schedule.passes import PROMPT, Pass, form
 from golem_core.schedule.prefix import RingOwners
 from golem_core.schedule.records import Records
-from golem_core.schedule.request import Job, Request, Step
+from golem_core.schedule.request import Job, Request
+from golem_core.schedule.runner import GATHER, Runner
 from golem_core.schedule.seats import Seats
 from golem_core.schedule.slots import Slot, SlotState
 from golem_core.schedule.stats import Stats
@@ -52,11 +41,7 @@ from golem_core.schedule.storing import bring_back, put_away
 from golem_core.state.hostcache import HostCache
 from golem_core.state.slotfile import Fit, read_slot, write_slot
 
-GATHER = 0.002  # seconds a pass waits for company at most
-FILE_CHECK = 0.1  # seconds between two looks at the model's file
 NO_PROJECTOR = "without a projector that can"
-ASIDE = 0.05  # seconds of a tower's pass between two passes of the model, at least
-ALONE = 0.25  # the same while no conversation runs: one that comes waits so long
 
 
 class Engine:
@@ -110,19 +95,11 @@ class Engine:
         self.context = states.context  # positions of a slot
         self.stats = Stats()
         self.records = Records() if records is None else records
-        self._name = name or model.name
         self._energy = Energy() if energy is None else energy
         self.queue = queue
-        self._cache_ttl = cache_ttl
         self._default_length = default_length
-        self._queue_timeout = queue_timeout
-        self._request_timeout = request_timeout
         self._clock = clock
-        self._gather_most = gather
         self._states = states
-        self._pace = Pace()
-        columns = min(model.scored, model.pass_width)
-        self._drafting = Drafting(draft, draft_n, columns, self._pace.prices)
         self.checkpoint_bytes = states.recurrent_bytes  # of one
         self.checkpoints = granted(checkpoints, slots, self.checkpoint_bytes, checkpoint_memory)
         self._seats = Seats(
@@ -131,18 +108,24 @@ class Engine:
             states,
             HostCache(cache_ram, states.context, clock),
         )
+        self._runner = Runner(
+            model,
+            self._seats,
+            self.stats,
+            self.records,
+            name=name or model.name,
+            draft=draft,
+            draft_n=draft_n,
+            cache_ttl=cache_ttl,
+            queue_timeout=queue_timeout,
+            request_timeout=request_timeout,
+            clock=clock,
+            gather=gather,
+        )
+        self._door = self._runner.door
         self._eog = frozenset(model.eog)
-        self._dealer = Dealer(Workspace(model.n_vocab), states, self.stats)
         self._constraints = Constraints(model.tokenizer, self._eog)
         self._heads: OrderedDict[tuple[str, ...], Any] = OrderedDict()
-        self._asides: deque[Aside] = deque()
-        self._door = threading.Condition()
-        self._entering = 0
-        self._serving = False
-        self._thread: threading.Thread | None = None
-        self._process = 0  # that the runner lives in
-        self._looked = -FILE_CHECK  # when the model's file was last looked at
-        self._debug = bool(os.environ.get("GOLEM_DEBUG_BATCHES"))
 
     def _slot(self, index: int) -> Slot:
         states = self._states
@@ -155,20 +138,11 @@ class Engine:
 
     def start(self) -> None:
         """Starts the runner. Not at import or construction: a thread does not survive a fork."""
-        if self._thread is not None:
-            raise RuntimeError("this engine was started before")
-        self._serving = True
-        self._process = os.getpid()
-        self._thread = threading.Thread(target=self._serve, name="golem-runner", daemon=True)
-        self._thread.start()
+        self._runner.start()
 
     def close(self) -> None:
         """Ends the runner after the pass it is in; whoever runs or waits fails. Idempotent."""
-        with self._door:
-            self._serving = False
-            self._door.notify_all()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        self._runner.close()
 
     def __enter__(self) -> Engine:
         self.start()
@@ -181,12 +155,12 @@ class Engine:
     def entering(self) -> Iterator[None]:
         """Announces a request that is being prepared, for as long as the block runs."""
         with self._door:
-            self._entering += 1
+            self._runner.entering += 1
         try:
             yield
         finally:
             with self._door:
-                self._entering -= 1
+                self._runner.entering -= 1
                 self._door.notify_all()
 
     def submit(self, request: Request) -> Job:
@@ -195,9 +169,10 @@ class Engine:
         Raises ParamError (an unusable field), ContextExceeded, QueueFull or EngineClosed, all
         before a slot is waited for.
         """
-        if self._serving and os.getpid() != self._process:
+        home = self._runner.process
+        if self._runner.serving and os.getpid() != home:
             raise EngineClosed(
-                f"the engine was started in process {self._process} and this is a fork of it, "
+                f"the engine was started in process {home} and this is a fork of it, "
                 "where its threads do not exist: open the model after the fork"
             )
         tokens = self._checked(request)
@@ -218,9 +193,9 @@ class Engine:
         self.stats.vocabularies = self._constraints.vocabularies
         limit = self._default_length if request.max_tokens is None else request.max_tokens
         stream = self.model.tokenizer.stream(shown=request.shown)
-        drafter = self._drafting.make and self._drafting.make(tokens)
+        drafter = self._runner.drafting.make and self._runner.drafting.make(tokens)
         with self._door:
-            if not self._serving:
+            if not self._runner.serving:
                 raise EngineClosed("the engine is not running: it is closing or was never started")
             # Slots are given out between passes: as many as are free wait for that alone.
             if len(self._seats.waiting) >= self.queue + self._seats.idle:
@@ -258,9 +233,9 @@ class Engine:
         def run(executor: Any, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
             aside = Aside(executor, inputs, ("rows",))
             with self._door:
-                if not self._serving:
+                if not self._runner.serving:
                     raise EngineClosed("the engine is not running: it is closing")
-                self._asides.append(aside)
+                self._runner.asides.append(aside)
                 self._door.notify_all()
             return aside.wait(waiting)
 
@@ -327,8 +302,8 @@ class Engine:
         slot = self._seats.slots[index]
         with self._door:
             if wait:
-                self._door.wait_for(lambda: slot.free or not self._serving)
-            if not self._serving:
+                self._door.wait_for(lambda: slot.free or not self._runner.serving)
+            if not self._runner.serving:
                 raise EngineClosed("the engine is not running: it is closing or was never started")
             taken = slot.free
             if taken:
@@ -415,225 +390,6 @@ class Engine:
             job.cancelled = True
             for answer in self._seats.waiting:
                 if answer.job is job:
-                    self._end(answer, "cancelled")
+                    self._runner.end(answer, "cancelled")
                     return
             self._door.notify_all()
-
-    # ---- the runner thread ----
-
-    def _serve(self) -> None:
-        while self._ready():
-            try:
-                self._look_aside()
-                if self._seats.active and self._file_is_unchanged():
-                    self._pass()
-            except Exception as error:  # a fault of ours: nobody may wait for ever because of it
-                with self._door:
-                    text = f"the runner failed: {error!r}"
-                    self._fail(self._seats.active, PassFailed(text), error)
-        with self._door:
-            everybody = [*self._seats.active, *self._seats.waiting]
-            self._fail(everybody, EngineClosed("the engine closed before the answer ended"))
-            for aside in self._asides:
-                aside.fail(EngineClosed("the engine closed before the picture was seen"))
-            self._asides.clear()
-
-    def _look_aside(self) -> None:
-        """A piece of a tower's pass: as long as the last pass of conversations that wait for it."""
-        if not self._asides:
-            return
-        aside = self._asides[0]
-        aside.step(max(ASIDE, self._pace.last) if self._seats.active else ALONE)
-        if aside.over:
-            with self._door:
-                self._asides.popleft()
-
-    def _ready(self) -> bool:
-        """Waits until there is a pass to run; False when the engine closes."""
-        with self._door:
-            while self._serving:
-                self._admit()
-                if self._seats.active:
-                    self._gather()
-                if self._seats.active or self._asides:
-                    return self._serving
-                self._door.wait()
-            return False
-
-    def _admit(self) -> None:
-        """Lets go of answers nobody wants or that take too long, and fills free slots."""
-        seats = self._seats
-        for answers in (seats.active, seats.waiting):
-            for answer in [a for a in answers if a.job.cancelled]:
-                self._end(answer, "cancelled")
-        now = self._clock()
-        if self._queue_timeout or self._request_timeout:
-            self._time_out(now)
-        if self._cache_ttl:
-            seats.expire(now - self._cache_ttl)
-        seats.admit(now)
-
-    def _time_out(self, now: float) -> None:
-        """Ends the answers that wait or run for too long; their slots keep what they hold."""
-        for answer in [*self._seats.active, *self._seats.waiting]:
-            age = now - answer.submitted
-            if self._request_timeout and age >= self._request_timeout:
-                error = RequestTimeout(self._request_timeout)
-            elif answer.slot is None and self._queue_timeout and age >= self._queue_timeout:
-                error = QueueTimeout(self._queue_timeout)
-            else:
-                continue
-            self.stats.timed_out += 1
-            self._end(answer, "error", error)
-
-    def _gather(self) -> None:
-        """Waits a little for requests on their way that could share the pass about to start."""
-        active = self._seats.active
-        until = self._clock() + self._window()
-        while self._entering and len(active) + self._entering > 1:
-            columns = sum(1 if a.drawing else a.unread for a in active)
-            left = until - self._clock()
-            full = columns >= self.model.pass_width or not self._seats.idle
-            if left <= 0 or full or not self._serving:
-                break
-            self._door.wait(left)
-            self._admit()
-
-    def _window(self) -> float:
-        """Seconds a pass waits for company: an eighth of the last one."""
-        return min(self._pace.last / 8, self._gather_most)
-
-    def _file_is_unchanged(self) -> bool:
-        """False, and everybody fails by name, when the mapped file is no longer what it was."""
-        now = self._clock()
-        if now - self._looked < FILE_CHECK:
-            return True
-        if not self.model.file.changed():
-            self._looked = now
-            return True
-        self._model_changed(self._seats.active)
-        return False
-
-    def _model_changed(self, answers: Sequence[Answer]) -> None:
-        with self._door:
-            self._fail(answers, ModelChanged(self.model.path))
-
-    def _pass(self) -> None:
-        """One pass: the model, the draws, the texts."""
-        model, active = self.model, self._seats.active
-        with self._door:  # nobody else is in the middle of moving
-            moves, self._seats.copies = self._seats.copies, []
-        for move in moves:
-            move.run(self._states)
-        if self._drafting.make is not None:
-            self._drafting.plan(active)
-        batch = form(active, model.pass_width, model.quantum, self._pace, model.widest)
-        if self._debug:
-            self._describe(batch)
-        start = self._clock()
-        hands = self._hands(batch)
-        try:
-            self._dealer.prepare(batch)
-            logits = model.executor.run(batch.inputs, wanted=("logits",))["logits"]
-            self._dealer.deal(hands, logits)
-        except Exception as error:
-            self._pass_failed(batch, error)
-            return
-        if model.file.lost:  # the pass read zeros where the file had weights
-            self._model_changed([run.answer for run in batch.runs])
-            return
-        now = self._clock()
-        self._fed(batch, now)
-        self._pace.saw(batch.drawn, batch.columns - batch.drawn, now - start)
-        self.stats.passed(batch, len(active), now - start)
-        try:
-            self._dealer.play(hands, logits, now)
-        except Exception as error:
-            self._pass_failed(batch, error)
-            return
-        for hand in hands:
-            self._hand_out(hand)
-
-    def _hands(self, batch: Pass) -> list[Hand]:
-        """Who draws from which row: those scored, and whoever waits for the same prompt."""
-        hands = []
-        for run in batch.runs:
-            if run.scored:
-                hands.append(Hand(run.answer, run.row))
-                if run.role == PROMPT:
-                    siblings = self._seats.siblings(run.answer)
-                    hands += [Hand(sibling, run.row) for sibling in siblings]
-        return hands
-
-    def _fed(self, batch: Pass, now: float) -> None:
-        """The columns of a pass are in the cache: checkpoints and siblings get theirs."""
-        for run in batch.runs:
-            answer = run.answer
-            answer.fed(run.count, now)
-            if answer.saves:
-                slot = answer.slot
-                room = slot.checkpoints.room(slot.count, self.checkpoint_bytes)
-                if room is not None:
-                    self._states.take_recurrent(slot.index, room)
-            if run.scored and run.role == PROMPT:
-                for sibling in self._seats.siblings(answer):
-                    with self._door:
-                        self._seats.adopt(sibling, answer, now)
-
-    def _hand_out(self, hand: Hand) -> None:
-        """Gives an answer what it drew."""
-        answer = hand.answer
-        self._dealer.finish(hand)
-        if hand.error is not None:
-            if hand.steps:
-                answer.job.hand(hand.steps)
-            with self._door:
-                self._fail([answer], hand.error)
-        elif hand.ended:
-            with self._door:
-                self._end(answer, steps=hand.steps)
-        elif hand.steps:
-            answer.job.hand(hand.steps)
-
-    def _pass_failed(self, batch: Pass, error: Exception) -> None:
-        text = f"the pass failed: {type(error).__name__}: {error}"
-        with self._door:
-            self._fail([run.answer for run in batch.runs], PassFailed(text), error)
-
-    def _end(
-        self,
-        answer: Answer,
-        failure: str = "",
-        error: Exception | None = None,
-        steps: Sequence[Step] = (),
-    ) -> None:
-        """The answer is over: its slot is free and its job done. Whoever calls holds the door."""
-        now = self._clock()
-        if answer.replay:  # not read by the recurrent state: the next turn reads them
-            answer.slot.cut(len(answer.replay))
-        self._seats.leave(answer, now)
-        self._door.notify_all()  # somebody may wait for the slot to be idle
-        result = answer.result(now, failure)
-        self.stats.ended(result)
-        self.records.add(self._name, result)
-        answer.job.finish(result, error, list(steps))
-
-    def _fail(
-        self, answers: Sequence[Answer], error: Exception, cause: Exception | None = None
-    ) -> None:
-        """Every answer fails with an error of its own, its slot forgets. Holds the door."""
-        for answer in list(answers):
-            if answer.slot is not None:
-                answer.slot.clear()
-                answer.replay = []
-            own = copy.copy(error)
-            own.__cause__ = cause or error.__cause__
-            self._end(answer, "error", own)
-
-    def _describe(self, batch: Pass) -> None:
-        """The line of ``GOLEM_DEBUG_BATCHES``."""
-        print(
-            f"pass: {batch.columns} tokens from {len(batch.runs)} conversation(s), "
-            f"last took {go_duration(self._pace.last, 1e-3)}, window {go_duration(self._window())}",
-            file=sys.stderr,
-        )

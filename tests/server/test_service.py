@@ -64,10 +64,10 @@ def test_a_request_is_announced_while_it_is_prepared(monkeypatch, path, body):
     application = create_app(served)
     served.load()
     engine, seen = served.engine, []
-    submit = engine.submit
-    monkeypatch.setattr(engine, "submit", lambda r: seen.append(engine._entering) or submit(r))
+    submit, runner = engine.submit, engine._runner
+    monkeypatch.setattr(engine, "submit", lambda r: seen.append(runner.entering) or submit(r))
     answer = TestClient(application).simulate_post(path, json=body)
-    assert (answer.status_code, seen, engine._entering) == (200, [1], 0)
+    assert (answer.status_code, seen, runner.entering) == (200, [1], 0)
     assert TestClient(application).simulate_post(path, json={}).status_code == 400
-    assert engine._entering == 0
+    assert runner.entering == 0
     served.close()

@@ -487,7 +487,7 @@ def test_short_prompts_are_not_held_up_by_long_ones():
 def test_a_pass_waits_for_an_announced_request_but_not_when_alone():
     model = FakeModel(slots=2)
     with Engine(model, gather=WAIT) as engine:
-        engine._pace.last = 8 * WAIT  # a slow model: the window is the whole of `gather`
+        engine._runner.pace.last = 8 * WAIT  # a slow model: the window is the whole of `gather`
         assert answer(engine, "alone", max_tokens=2)  # would time out if it waited
         entered, go = threading.Event(), threading.Event()
         jobs = []
@@ -501,7 +501,7 @@ def test_a_pass_waits_for_an_announced_request_but_not_when_alone():
         thread = threading.Thread(target=come_late)
         thread.start()
         assert entered.wait(WAIT)
-        engine._pace.last = 8 * WAIT
+        engine._runner.pace.last = 8 * WAIT
         model.executor.seen.clear()
         jobs.append(engine.submit(ask("early", max_tokens=1)))
         go.set()

@@ -5,7 +5,7 @@ import pytest
 
 from golem_core.sample import NonFiniteLogits
 from golem_core.schedule import Engine, ModelChanged, PassFailed
-from golem_core.schedule.engine import FILE_CHECK
+from golem_core.schedule.runner import FILE_CHECK
 from tests.core.schedule.fakes import WAIT, FakeClock, FakeModel, Gate, ask, together
 
 
@@ -126,7 +126,7 @@ def test_a_fault_of_the_runner_itself_fails_the_requests_and_it_serves_on(monkey
     model = FakeModel()
     with Engine(model) as engine:
         with monkeypatch.context() as patch:
-            patch.setattr("golem_core.schedule.engine.form", lambda *_: 1 / 0)
+            patch.setattr("golem_core.schedule.runner.form", lambda *_: 1 / 0)
             with pytest.raises(PassFailed, match="the runner failed"):
                 engine.submit(ask("a")).wait(WAIT)
         assert engine.submit(ask("a", max_tokens=1)).wait(WAIT).drawn_tokens == 1

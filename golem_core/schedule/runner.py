@@ -1,0 +1,326 @@
+"""The runner: one thread that owns a model's executor and draws every conversation's tokens.
+
+Threads meet in one place, the ``door``: submitting, cancelling, looking. The runner takes it
+between passes only, never while the model computes, so nobody waits for a pass to be let in.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from golem_core.sample import Workspace
+from golem_core.schedule.answer import Answer
+from golem_core.schedule.beside import Aside
+from golem_core.schedule.dealer import Dealer, Hand
+from golem_core.schedule.draft import Drafting
+from golem_core.schedule.durations import go_duration
+from golem_core.schedule.errors import (
+    EngineClosed,
+    ModelChanged,
+    PassFailed,
+    QueueTimeout,
+    RequestTimeout,
+)
+from golem_core.schedule.pace import Pace
+from golem_core.schedule.passes import PROMPT, Pass, form
+from golem_core.schedule.records import Records
+from golem_core.schedule.request import Step
+from golem_core.schedule.seats import Seats
+from golem_core.schedule.stats import Stats
+
+GATHER = 0.002  # seconds a pass waits for company at most
+FILE_CHECK = 0.1  # seconds between two looks at the model's file
+ASIDE = 0.05  # seconds of a tower's pass between two passes of the model, at least
+ALONE = 0.25  # the same while no conversation runs: one that comes waits so long
+
+
+class Runner:
+    """Runs passes for whoever has a seat.
+
+    door: held by whoever changes ``seats``, ``entering`` (requests on their way) or ``asides``
+    (passes of towers); notified when there is something to do. name: of the model in records. The
+    other arguments are Engine's.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        seats: Seats,
+        stats: Stats,
+        records: Records,
+        *,
+        name: str,
+        draft: str,
+        draft_n: int,
+        cache_ttl: float = 0.0,
+        queue_timeout: float = 0.0,
+        request_timeout: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        gather: float = GATHER,
+    ):
+        self.seats = seats
+        self.door = threading.Condition()
+        self.entering = 0
+        self.asides: deque[Aside] = deque()
+        self.serving = False
+        self.process = 0  # that the thread lives in
+        self.pace = Pace()
+        columns = min(model.scored, model.pass_width)
+        self.drafting = Drafting(draft, draft_n, columns, self.pace.prices)
+        self._model = model
+        self._states = model.executor.states
+        self._stats = stats
+        self._records = records
+        self._name = name
+        self._dealer = Dealer(Workspace(model.n_vocab), self._states, stats)
+        self._cache_ttl = cache_ttl
+        self._queue_timeout = queue_timeout
+        self._request_timeout = request_timeout
+        self._clock = clock
+        self._gather_most = gather
+        self._thread: threading.Thread | None = None
+        self._looked = -FILE_CHECK  # when the model's file was last looked at
+        self._debug = bool(os.environ.get("GOLEM_DEBUG_BATCHES"))
+
+    def start(self) -> None:
+        """Starts the thread. Not at import or construction: a thread does not survive a fork."""
+        if self._thread is not None:
+            raise RuntimeError("this engine was started before")
+        self.serving = True
+        self.process = os.getpid()
+        self._thread = threading.Thread(target=self._serve, name="golem-runner", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends after the pass it is in; whoever runs or waits fails. Idempotent."""
+        with self.door:
+            self.serving = False
+            self.door.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    # ---- its thread ----
+
+    def _serve(self) -> None:
+        while self._ready():
+            try:
+                self._look_aside()
+                if self.seats.active and self._file_is_unchanged():
+                    self._pass()
+            except Exception as error:  # a fault of ours: nobody may wait for ever because of it
+                with self.door:
+                    text = f"the runner failed: {error!r}"
+                    self._fail(self.seats.active, PassFailed(text), error)
+        with self.door:
+            everybody = [*self.seats.active, *self.seats.waiting]
+            self._fail(everybody, EngineClosed("the engine closed before the answer ended"))
+            for aside in self.asides:
+                aside.fail(EngineClosed("the engine closed before the picture was seen"))
+            self.asides.clear()
+
+    def _look_aside(self) -> None:
+        """A piece of a tower's pass: as long as the last pass of conversations that wait for it."""
+        if not self.asides:
+            return
+        aside = self.asides[0]
+        aside.step(max(ASIDE, self.pace.last) if self.seats.active else ALONE)
+        if aside.over:
+            with self.door:
+                self.asides.popleft()
+
+    def _ready(self) -> bool:
+        """Waits until there is a pass to run; False when the engine closes."""
+        with self.door:
+            while self.serving:
+                self._admit()
+                if self.seats.active:
+                    self._gather()
+                if self.seats.active or self.asides:
+                    return self.serving
+                self.door.wait()
+            return False
+
+    def _admit(self) -> None:
+        """Lets go of answers nobody wants or that take too long, and fills free slots."""
+        seats = self.seats
+        for answers in (seats.active, seats.waiting):
+            for answer in [a for a in answers if a.job.cancelled]:
+                self.end(answer, "cancelled")
+        now = self._clock()
+        if self._queue_timeout or self._request_timeout:
+            self._time_out(now)
+        if self._cache_ttl:
+            seats.expire(now - self._cache_ttl)
+        seats.admit(now)
+
+    def _time_out(self, now: float) -> None:
+        """Ends the answers that wait or run for too long; their slots keep what they hold."""
+        for answer in [*self.seats.active, *self.seats.waiting]:
+            age = now - answer.submitted
+            if self._request_timeout and age >= self._request_timeout:
+                error = RequestTimeout(self._request_timeout)
+            elif answer.slot is None and self._queue_timeout and age >= self._queue_timeout:
+                error = QueueTimeout(self._queue_timeout)
+            else:
+                continue
+            self._stats.timed_out += 1
+            self.end(answer, "error", error)
+
+    def _gather(self) -> None:
+        """Waits a little for requests on their way that could share the pass about to start."""
+        active = self.seats.active
+        until = self._clock() + self._window()
+        while self.entering and len(active) + self.entering > 1:
+            columns = sum(1 if a.drawing else a.unread for a in active)
+            left = until - self._clock()
+            full = columns >= self._model.pass_width or not self.seats.idle
+            if left <= 0 or full or not self.serving:
+                break
+            self.door.wait(left)
+            self._admit()
+
+    def _window(self) -> float:
+        """Seconds a pass waits for company: an eighth of the last one."""
+        return min(self.pace.last / 8, self._gather_most)
+
+    def _file_is_unchanged(self) -> bool:
+        """False, and everybody fails by name, when the mapped file is no longer what it was."""
+        now = self._clock()
+        if now - self._looked < FILE_CHECK:
+            return True
+        if not self._model.file.changed():
+            self._looked = now
+            return True
+        self._model_changed(self.seats.active)
+        return False
+
+    def _model_changed(self, answers: Sequence[Answer]) -> None:
+        with self.door:
+            self._fail(answers, ModelChanged(self._model.path))
+
+    def _pass(self) -> None:
+        """One pass: the model, the draws, the texts."""
+        model, active = self._model, self.seats.active
+        with self.door:  # nobody else is in the middle of moving
+            moves, self.seats.copies = self.seats.copies, []
+        for move in moves:
+            move.run(self._states)
+        if self.drafting.make is not None:
+            self.drafting.plan(active)
+        batch = form(active, model.pass_width, model.quantum, self.pace, model.widest)
+        if self._debug:
+            self._describe(batch)
+        start = self._clock()
+        hands = self._hands(batch)
+        try:
+            self._dealer.prepare(batch)
+            logits = model.executor.run(batch.inputs, wanted=("logits",))["logits"]
+            self._dealer.deal(hands, logits)
+        except Exception as error:
+            self._pass_failed(batch, error)
+            return
+        if model.file.lost:  # the pass read zeros where the file had weights
+            self._model_changed([run.answer for run in batch.runs])
+            return
+        now = self._clock()
+        self._fed(batch, now)
+        self.pace.saw(batch.drawn, batch.columns - batch.drawn, now - start)
+        self._stats.passed(batch, len(active), now - start)
+        try:
+            self._dealer.play(hands, logits, now)
+        except Exception as error:
+            self._pass_failed(batch, error)
+            return
+        for hand in hands:
+            self._hand_out(hand)
+
+    def _hands(self, batch: Pass) -> list[Hand]:
+        """Who draws from which row: those scored, and whoever waits for the same prompt."""
+        hands = []
+        for run in batch.runs:
+            if run.scored:
+                hands.append(Hand(run.answer, run.row))
+                if run.role == PROMPT:
+                    siblings = self.seats.siblings(run.answer)
+                    hands += [Hand(sibling, run.row) for sibling in siblings]
+        return hands
+
+    def _fed(self, batch: Pass, now: float) -> None:
+        """The columns of a pass are in the cache: checkpoints and siblings get theirs."""
+        for run in batch.runs:
+            answer = run.answer
+            answer.fed(run.count, now)
+            if answer.saves:
+                slot = answer.slot
+                room = slot.checkpoints.room(slot.count, self._states.recurrent_bytes)
+                if room is not None:
+                    self._states.take_recurrent(slot.index, room)
+            if run.scored and run.role == PROMPT:
+                for sibling in self.seats.siblings(answer):
+                    with self.door:
+                        self.seats.adopt(sibling, answer, now)
+
+    def _hand_out(self, hand: Hand) -> None:
+        """Gives an answer what it drew."""
+        answer = hand.answer
+        self._dealer.finish(hand)
+        if hand.error is not None:
+            if hand.steps:
+                answer.job.hand(hand.steps)
+            with self.door:
+                self._fail([answer], hand.error)
+        elif hand.ended:
+            with self.door:
+                self.end(answer, steps=hand.steps)
+        elif hand.steps:
+            answer.job.hand(hand.steps)
+
+    def _pass_failed(self, batch: Pass, error: Exception) -> None:
+        text = f"the pass failed: {type(error).__name__}: {error}"
+        with self.door:
+            self._fail([run.answer for run in batch.runs], PassFailed(text), error)
+
+    def end(
+        self,
+        answer: Answer,
+        failure: str = "",
+        error: Exception | None = None,
+        steps: Sequence[Step] = (),
+    ) -> None:
+        """The answer is over: its slot is free and its job done. Whoever calls holds the door."""
+        now = self._clock()
+        if answer.replay:  # not read by the recurrent state: the next turn reads them
+            answer.slot.cut(len(answer.replay))
+        self.seats.leave(answer, now)
+        self.door.notify_all()  # somebody may wait for the slot to be idle
+        result = answer.result(now, failure)
+        self._stats.ended(result)
+        self._records.add(self._name, result)
+        answer.job.finish(result, error, list(steps))
+
+    def _fail(
+        self, answers: Sequence[Answer], error: Exception, cause: Exception | None = None
+    ) -> None:
+        """Every answer fails with an error of its own, its slot forgets. Holds the door."""
+        for answer in list(answers):
+            if answer.slot is not None:
+                answer.slot.clear()
+                answer.replay = []
+            own = copy.copy(error)
+            own.__cause__ = cause or error.__cause__
+            self.end(answer, "error", own)
+
+    def _describe(self, batch: Pass) -> None:
+        """The line of ``GOLEM_DEBUG_BATCHES``."""
+        print(
+            f"pass: {batch.columns} tokens from {len(batch.runs)} conversation(s), "
+            f"last took {go_duration(self.pace.last, 1e-3)}, window {go_duration(self._window())}",
+            file=sys.stderr,
+        )
