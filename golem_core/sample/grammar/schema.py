@@ -16,7 +16,7 @@ from typing import Any
 
 from golem_core.sample.grammar import json_text, merged, numbers
 from golem_core.sample.grammar.automaton import TooLarge, words
-from golem_core.sample.grammar.document import Alternative, Document, Flat
+from golem_core.sample.grammar.document import Alternative, Document, Flat, identity
 from golem_core.sample.grammar.errors import GrammarError, GrammarLimit, SchemaError
 from golem_core.sample.grammar.expressions import (
     NEVER,
@@ -38,6 +38,7 @@ from golem_core.sample.grammar.objects import Objects
 JSON_OBJECT = {"type": "object"}  # what response_format json_object means
 
 MOST_ITEMS = 10_000  # that are counted
+MOST_DIFFERENT = 8  # items of a list without repetitions: one rule for each set of them
 MOST_COMBINED = 2000  # sets of several schemas about one value
 FEW_TEXTS = 32
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
@@ -206,7 +207,9 @@ class Converter:
             low = max(low, listed if high is None else min(listed, high))
             if high is None and not merged.has_rest(flats) and low <= listed:
                 high = listed
-        self._refuse_unique(flats, high)
+        unique = next((f for f in flats if f.get("uniqueItems")), None)
+        if unique is not None and (high is None or high > 1):
+            return self._different(unique, flats, low, high, listed)
         if max(low, high or 0) > MOST_ITEMS:
             keyword = "minItems" if low > MOST_ITEMS else "maxItems"
             path = next(f.path for f in flats if keyword in f.schema)
@@ -218,15 +221,37 @@ class Converter:
         space = self.notation.space
         return self.notation.brackets(_items(items, rest, low, high, space))
 
-    def _refuse_unique(self, flats: Sequence[Flat], high: int | None) -> None:
-        for flat in flats:
-            if flat.get("uniqueItems") and (high is None or high > 1):
-                raise SchemaError(
-                    "uniqueItems",
-                    flat.path,
-                    "uniqueItems is not kept exactly, so it is refused; leave it out, or ask for "
-                    "an object with a property for each item",
-                )
+    def _different(
+        self, unique: Flat, flats: Sequence[Flat], low: int, high: int | None, listed: int
+    ) -> Expression:
+        """A list without the same item twice, of items that are a few constants."""
+        values = None if listed else self._constants(merged.item(self.document, flats, 0))
+        if values is None or len(values) > MOST_DIFFERENT:
+            raise SchemaError(
+                "uniqueItems",
+                unique.path,
+                f"uniqueItems is kept for items that are an enum of at most {MOST_DIFFERENT}, and "
+                "for no others; leave it out, or ask for an object with a property for each item",
+            )
+        high = min(len(values), len(values) if high is None else high)
+        if low > high:
+            return self.never(flats, "minItems", "uniqueItems")
+        return self.notation.brackets(_different(values, low, high, self.notation.space))
+
+    def _constants(self, paths: Iterable[str]) -> list[Text] | None:
+        """The texts of all values that satisfy these schemas, None where they are not listed."""
+        found: dict[Any, Text] = {}
+        for alternative in self.document.together(paths):
+            flats = alternative.flats
+            values = merged.constants(flats)
+            if values is None and merged.types(flats, inferred=True) <= {"boolean", "null"}:
+                values = [False, True, None]
+            if values is None:
+                return None
+            for value in values:
+                if self.judge.satisfies(value, alternative, True):
+                    found.setdefault(identity(value), self.notation.literal(value))
+        return list(found.values())
 
     def _object(self, flats: Sequence[Flat]) -> Expression:
         return self._objects.write(flats)
@@ -258,6 +283,28 @@ def _items(
     most = None if high is None else high - 1
     one = seq(rest, repeat(following, max(0, low - 1), most))
     return one if low else alt(one, NOTHING)
+
+
+def _different(items: list[Text], low: int, high: int, space: Expression) -> Expression:
+    """``low`` to ``high`` of the items in any order, none twice, with commas between."""
+    rules: dict[tuple[int, ...], Rule] = {}
+
+    def options(left: tuple[int, ...]) -> Iterable[Expression]:
+        taken = len(items) - len(left)
+        if taken >= low:
+            yield NOTHING
+        if taken < high:
+            comma = seq(",", space) if taken else NOTHING
+            for i in left:
+                yield seq(comma, items[i], rest(tuple(other for other in left if other != i)))
+
+    def rest(left: tuple[int, ...]) -> Rule:
+        if left not in rules:
+            rules[left] = Rule(f"different {left}")
+            rules[left].body = alt(*options(left))
+        return rules[left]
+
+    return rest(tuple(range(len(items))))
 
 
 def _between(items: list[Expression], space: Expression) -> Iterable[Expression]:

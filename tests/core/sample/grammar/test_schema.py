@@ -233,6 +233,36 @@ CASES = {
         ['{"a":[1]}', "{}"],
         ['{"b":1}', '{"a":1,"b":1}'],
     ),
+    "a set of an enum": (
+        {"type": "array", "items": {"enum": ["a", "b", 1, None]}, "uniqueItems": True},
+        ["[]", '["a"]', '["b","a"]', '[null, 1, "b", "a"]'],
+        ['["a","a"]', '["b",1,"b"]', "[1,1]", "[2]", '["a",]'],
+    ),
+    "a set of bounded size": (
+        {"type": "array", "items": {"enum": [*"abcdefgh"]}, "uniqueItems": True}
+        | {"minItems": 2, "maxItems": 3},
+        ['["a","b"]', '["h","a","c"]'],
+        ["[]", '["a"]', '["a","b","c","d"]', '["a","b","a"]'],
+    ),
+    "a set that may not repeat what is equal": (
+        {"type": "array", "items": {"enum": [1, 1.0, True]}, "uniqueItems": True},
+        ["[1,true]", "[true]"],
+        ["[1,1]", "[1,true,1]"],
+    ),
+    "a set of truths": (
+        {"type": "array", "items": {"type": "boolean"}, "uniqueItems": True, "minItems": 1},
+        ["[true]", "[false,true]"],
+        ["[]", "[true,true]", "[true,false,true]"],
+    ),
+    "a set of several enums": (
+        {
+            "type": "array",
+            "uniqueItems": True,
+            "items": {"anyOf": [{"const": "x"}, {"enum": ["y", "x"]}, {"type": "null"}]},
+        },
+        ['["x","y",null]', "[]"],
+        ['["x","x"]', "[null,null]"],
+    ),
     "if alone says nothing": ({"if": S, "type": "integer"}, ["1"], ['"a"']),
 }
 
@@ -257,6 +287,18 @@ REFUSED = [
     ({"not": S}, "not", "#"),
     ({"not": {}}, "not", "#"),
     ({"contains": {}}, "contains", "#"),
+    ({"type": "array", "uniqueItems": True, "items": S}, "uniqueItems", "#"),
+    (
+        {"type": "array", "uniqueItems": True, "items": {"enum": [*range(9)]}},
+        "uniqueItems",
+        "#",
+    ),
+    (
+        {"type": "array", "uniqueItems": True, "prefixItems": [{"enum": ["a"]}], "items": False}
+        | {"minItems": 1, "maxItems": 2},
+        "uniqueItems",
+        "#",
+    ),
     ({"type": "array", "uniqueItems": True}, "uniqueItems", "#"),
     ({"type": "array", "contains": S}, "contains", "#"),
     ({"not": {}}, "not", "#"),  # nothing satisfies it; an empty schema is no empty wish
