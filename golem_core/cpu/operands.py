@@ -43,7 +43,7 @@ class Operands:
         self.inputs: dict[str, Buffer] = {}
         self.records: list[Record] = []
         self.makers: dict[int, Record] = {}  # id() of a buffer -> the record that made it
-        self._pinned = pinned
+        self.pinned = pinned
 
     def add(self, record: Record) -> Record:
         self.records.append(record)
@@ -55,7 +55,7 @@ class Operands:
         """The memory of a value's root."""
         root = value.root
         if root.id not in self.buffers:
-            made = Buffer(root.name, root.rows, root.width * 4, root.id in self._pinned)
+            made = Buffer(root.name, root.rows, root.width * 4, root.id in self.pinned)
             self.buffers[root.id] = made
             self.values.append(root)
             if root.node is None:

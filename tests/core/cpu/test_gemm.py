@@ -71,7 +71,7 @@ def test_bf16_weights_meet_columns_rounded_to_bf16_and_nothing_else_is_rounded(m
     rng = np.random.default_rng(9)
     p = Builder("one")
     x = p.input("x", (p.axis("n", 64), 33))
-    p.output("y", p.linear(x, weight(rng, "w", 20, 33, "BF16")))
+    p.output("y", p.rms_norm(p.linear(x, weight(rng, "w", 20, 33, "BF16")), None, 1e-6))
     program = p.build()
     bits = rng.standard_normal((40, 33)).astype(np.float32).view(np.uint32) & 0xFFFF0000
     inputs = {"x": bits.view(np.float32)}
