@@ -15,7 +15,7 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport getpid
 
 from golem_core.cpu._record cimport (
-    GOLEM_SPLIT, GOLEM_COPY, GOLEM_ROWS, GOLEM_OVERLAY, GOLEM_PICK, GOLEM_ROUTE, GOLEM_COMBINE,
+    GOLEM_PROMPT_BLOCK, GOLEM_SPLIT, GOLEM_COPY, GOLEM_ROWS, GOLEM_OVERLAY, GOLEM_PICK, GOLEM_ROUTE, GOLEM_COMBINE,
     GOLEM_RMS_NORM, GOLEM_LAYER_NORM, GOLEM_ROPE_TABLE, GOLEM_ROPE, GOLEM_STORE, GOLEM_QUANTISE,
     GOLEM_UNARY, GOLEM_GATE, GOLEM_ADD, GOLEM_MUL, GOLEM_FMA, GOLEM_CLAMP, GOLEM_SOFTCAP,
     GOLEM_SOFTMAX, GOLEM_TOP_K, GOLEM_REDUCE, GOLEM_POOL, GOLEM_LINEAR, GOLEM_EXPERTS,
@@ -30,6 +30,7 @@ from golem_core.cpu._record cimport (
 
 
 SPLIT = GOLEM_SPLIT
+PROMPT_BLOCK = GOLEM_PROMPT_BLOCK  # values of a prompt column that share a base
 Q8_BYTES = sizeof(golem_q8)  # of 32 activations with their scales and sums
 SETS = ("portable", "avx2", "avx512")
 KINDS = {
@@ -187,6 +188,7 @@ cdef class Code:
     cdef golem_table *tables
     cdef golem_extent *extents
     cdef int64_t *sizes
+    cdef int64_t *drawn            # of every extent, the rows that are drawn
     cdef char **bases
     cdef atomic_int *next
     cdef atomic_int *finished
@@ -206,6 +208,8 @@ cdef class Code:
     cdef int32_t *tokens[2]
     cdef int32_t *outputs[2]
     cdef int symbol_n, symbol_m
+    cdef int symbol_columns        # -1: none
+    cdef bint keeps_states
     cdef int *weight_extent
     cdef long long *weight_size
     cdef int weight_count
@@ -228,6 +232,7 @@ cdef class Code:
         self.tables = <golem_table *>calloc(max(tables, 1), sizeof(golem_table))
         self.extents = <golem_extent *>calloc(max(extents, 1), sizeof(golem_extent))
         self.sizes = <int64_t *>calloc(max(extents, 1), sizeof(int64_t))
+        self.drawn = <int64_t *>calloc(max(extents, 1), sizeof(int64_t))
         self.bases = <char **>calloc(max(slots * arenas, 1), sizeof(char *))
         self.next = <atomic_int *>calloc(max(records, 1), 64)
         self.finished = <atomic_int *>calloc(GOLEM_SPLIT * pool.threads, 64)
@@ -235,7 +240,7 @@ cdef class Code:
         self.weight_size = <long long *>calloc(max(extents, 1), sizeof(long long))
         self.columns = <int32_t *>calloc(3 * max(columns, 1), sizeof(int32_t))
         if (self.records == NULL or self.segments == NULL or self.tables == NULL
-                or self.extents == NULL or self.sizes == NULL or self.bases == NULL
+                or self.extents == NULL or self.sizes == NULL or self.drawn == NULL or self.bases == NULL
                 or self.next == NULL or self.finished == NULL or self.columns == NULL
                 or self.weight_extent == NULL or self.weight_size == NULL):
             raise MemoryError()
@@ -246,6 +251,7 @@ cdef class Code:
         free(self.tables)
         free(self.extents)
         free(self.sizes)
+        free(self.drawn)
         free(self.bases)
         free(self.next)
         free(self.finished)
@@ -259,6 +265,15 @@ cdef class Code:
         self.scratch = <char *>address
         self.scratch_bytes = each
         self.local_bytes = local
+
+    def set_roles(self, int n, bint keeps_states):
+        """Which symbol counts a pass's columns, -1: none.
+
+        Rows counted without it are what a pass scores: drawn where the program keeps states, and
+        prompt rows where it keeps none, as its columns are.
+        """
+        self.symbol_columns = n
+        self.keeps_states = keeps_states
 
     def set_base(self, int arena, int slot, uintptr_t address):
         self.bases[arena * self.slot_count + slot] = <char *>address
@@ -432,6 +447,22 @@ cdef class Code:
             return [0.0] * self.record_count
         return [self.profile[i] for i in range(self.record_count)]
 
+    cdef int64_t rows_of(self, const golem_extent *e, int64_t columns) noexcept nogil:
+        """An extent in a pass of that many columns."""
+        cdef int64_t total = e.add
+        cdef int j
+        for j in range(e.terms):
+            total += e.factor[j] * (columns if e.symbol[j] == self.symbol_columns
+                                    else self.symbols[e.symbol[j]])
+        return (total + e.divide - 1) // e.divide
+
+    cdef bint counts_columns(self, const golem_extent *e) noexcept nogil:
+        cdef int j
+        for j in range(e.terms):
+            if e.symbol[j] == self.symbol_columns:
+                return True
+        return False
+
     def run(self, int arena, tuple symbols, const int32_t[:, ::1] runs):
         """One pass. symbols: their values. False when it was cancelled."""
         cdef int i
@@ -470,6 +501,7 @@ cdef class Code:
         memset(&p, 0, sizeof(p))
         p.base = self.bases + arena * self.slot_count
         p.extents = self.sizes
+        p.drawn_rows = self.drawn
         p.run_count = runs.shape[0]
         p.runs = &runs[0, 0] if p.run_count else NULL
         p.slot = self.columns
@@ -483,6 +515,14 @@ cdef class Code:
                 p.columns += 1
             if runs[i, 4] == 0:
                 p.drawn = p.columns
+        for i in range(self.extent_count):
+            e = &self.extents[i]
+            self.sizes[i] = self.rows_of(
+                e, self.symbols[self.symbol_columns] if self.symbol_columns >= 0 else 0)
+            if not self.counts_columns(e):
+                self.drawn[i] = self.sizes[i] if self.keeps_states else 0
+            else:
+                self.drawn[i] = min(self.rows_of(e, p.drawn), self.sizes[i]) if p.drawn else 0
         if follow:
             for i in range(self.index_count):
                 if self.index_arena[i] != arena:

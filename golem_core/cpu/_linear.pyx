@@ -1,5 +1,5 @@
 # distutils: sources = golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c golem_core/cpu/kernels/linear_read.c
-# distutils: depends = golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_floats.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/repack.h
+# distutils: depends = golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_floats.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_avx512_prompt.h golem_core/cpu/kernels/linear_prompt.h golem_core/cpu/kernels/linear_quantise.h golem_core/cpu/kernels/repack.h
 # distutils: libraries = m
 """The linear kernels one by one, for tests and benchmarks; the executor calls them from C.
 
@@ -14,10 +14,12 @@ cdef extern from "kernels/linear.h" nogil:
     enum: GOLEM_GROUP
     enum: GOLEM_ACT_BLOCK
     enum: GOLEM_ACT_Q8
+    enum: GOLEM_PROMPT_COLUMNS
 
     ctypedef struct golem_q8:
         float d[2]
         float s
+        float base
         int32_t minus[2]
         int8_t q[32]
 
@@ -50,6 +52,8 @@ cdef extern from "kernels/linear.h" nogil:
         const golem_group_fn *dot
         void (*quantise_row)(const float *, int, golem_q8 *, int) noexcept nogil
         const golem_pair_fn *pair
+        void (*quantise_prompt)(const float *, int, golem_q8 *, int) noexcept nogil
+        const golem_pair_fn *prompt
 
     const golem_type *golem_types
     int golem_type_count
@@ -157,22 +161,26 @@ def dequantise(int type, const uint8_t[:, ::1] rows, float[:, ::1] out):
             t.dequant_row(&rows[r, 0], <int>out.shape[1], &out[r, 0])
 
 
-def quantise(str isa, const float[:, ::1] x, uint8_t[::1] out):
-    """f32 ``(n, in)`` -> records ``(in / 32, n)`` of ``Q8_BYTES`` in ``out``."""
+def quantise(str isa, const float[:, ::1] x, uint8_t[::1] out, bint prompt=False):
+    """f32 ``(n, in)``, drawn or prompt columns -> records ``(in / 32, n)`` of ``Q8_BYTES``."""
     cdef const golem_linear_isa *set_ = _isa(isa)
     cdef Py_ssize_t n = x.shape[0], width = x.shape[1], c
     if width % GOLEM_ACT_BLOCK or out.shape[0] != n * (width // GOLEM_ACT_BLOCK) * Q8_BYTES:
         raise ValueError(f"{n} columns of {width} do not fit {out.shape[0]} bytes")
     with nogil:
         for c in range(n):
-            set_.quantise_row(&x[c, 0], <int>width, <golem_q8 *>&out[0] + c, <int>n)
+            if prompt:
+                set_.quantise_prompt(&x[c, 0], <int>width, <golem_q8 *>&out[0] + c, <int>n)
+            else:
+                set_.quantise_row(&x[c, 0], <int>width, <golem_q8 *>&out[0] + c, <int>n)
 
 
 def dot(str isa, int type, const uint8_t[::1] groups, int width, columns, int c0, int nc,
-        float[:, :, ::1] out, bint pairs=False):
+        float[:, :, ::1] out, str how="one"):
     """Every group times columns ``c0 .. c0 + nc - 1``: f32 ``(groups, nc, 16)`` in ``out``.
 
-    With ``pairs``, two groups a call where the instruction set has such kernels.
+    how: "one" group a call; "pairs", two where the instruction set has such kernels; "prompt", by
+    the kernels of prompt columns.
 
     ``columns`` is f32 ``(n, width)`` for float types, else the records of ``quantise`` as
     u8 ``(width / 32, n, Q8_BYTES)``.
@@ -185,6 +193,7 @@ def dot(str isa, int type, const uint8_t[::1] groups, int width, columns, int c0
     cdef const float[:, ::1] x
     cdef const uint8_t[:, :, ::1] q
     cdef Py_ssize_t g = 0
+    cdef bint pairs = how == "pairs", prompt = how == "prompt", two
     _row_bytes(t, width)
     if t.act == GOLEM_ACT_Q8:
         q = columns
@@ -200,6 +209,8 @@ def dot(str isa, int type, const uint8_t[::1] groups, int width, columns, int c0
         act.x_stride = width
         act.rows = NULL
         act.n = <int>x.shape[0]
+    if prompt and nc > GOLEM_PROMPT_COLUMNS:
+        raise ValueError(f"{nc} prompt columns; a call takes {GOLEM_PROMPT_COLUMNS}")
     if c0 < 0 or nc < 1 or c0 + nc > act.n:
         raise ValueError(f"columns {c0} .. {c0 + nc - 1} of {act.n}")
     if <size_t>groups.shape[0] != size * out.shape[0] or out.shape[1] != nc or out.shape[2] != 16:
@@ -208,6 +219,13 @@ def dot(str isa, int type, const uint8_t[::1] groups, int width, columns, int c0
             f"({out.shape[0]}, {out.shape[1]}, {out.shape[2]})"
         )
     with nogil:
+        if prompt:
+            while g < out.shape[0]:
+                two = g + 1 < out.shape[0]
+                set_.prompt[index](&groups[g * size], &groups[(g + 1) * size] if two else NULL,
+                                   width, &act, c0, nc, &out[g, 0, 0],
+                                   &out[g + 1, 0, 0] if two else NULL)
+                g += 1 + two
         if pairs and set_.pair != NULL:
             while g + 2 <= out.shape[0]:
                 set_.pair[index](&groups[g * size], &groups[(g + 1) * size], width, &act, c0, nc,

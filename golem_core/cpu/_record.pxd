@@ -37,6 +37,7 @@ cdef extern from "load.h" nogil:
 
 cdef extern from "record.h" nogil:
     enum: GOLEM_SPLIT
+    enum: GOLEM_PROMPT_BLOCK
     enum:
         GOLEM_COPY
         GOLEM_ROWS
@@ -155,6 +156,7 @@ cdef extern from "record.h" nogil:
     ctypedef struct golem_pass:
         char **base
         const int64_t *extents
+        const int64_t *drawn_rows
         const int32_t *runs
         int32_t run_count, columns, drawn
         const int32_t *slot

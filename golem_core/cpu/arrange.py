@@ -33,6 +33,11 @@ class Chain:
     def head(self) -> Record:
         return self.records[0]
 
+    @property
+    def prompts(self) -> bool:
+        """Whether it is skipped, and its barrier with it, in a pass that only draws."""
+        return all(r.prompts for r in self.records)
+
 
 @dataclass(eq=False)
 class Arrangement:
@@ -61,7 +66,9 @@ def arrange(records: Sequence[Record], *, chains: bool = True) -> Arrangement:
     phase = 0
     for chain in order:
         copies = {id(b) for r in chain.records for b in _own_copies(r)} if chain.replica else set()
-        if surely.meets(chain, copies):
+        if chain.prompts:  # what follows must not count on this barrier
+            chain.barrier = True
+        elif surely.meets(chain, copies):
             chain.barrier = True
             phase += 1
             fresh, surely = _Fresh(), _Fresh()
@@ -107,7 +114,8 @@ def _replicate(order: Sequence[Chain]) -> None:
     for chain, after in pairwise(order):
         head, reader = chain.head, after.head
         if (
-            head.whole
+            chain.prompts
+            or head.whole
             or head.spans != 1
             or reader.kind != "linear"
             or reader.rows != head.rows

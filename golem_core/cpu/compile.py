@@ -81,14 +81,14 @@ class CompiledPlan:
         ]
         self._narrow = {s: self._arenas[0].maxima[s] for s in self._symbols}
         self._memory = _pages(max(a.size for a in self._arenas) + ALIGN)
-        self._pour(pool, isa, plan.outputs, buffers, maxima)
+        self._pour(program, pool, isa, plan.outputs, buffers, maxima)
         if cancel is not None:
             self.code.set_cancel(cancel)
         self._bind_views(plan.outputs, lowering)
 
     # ---- filling in C
 
-    def _pour(self, pool, isa, outputs, buffers, maxima):
+    def _pour(self, program, pool, isa, outputs, buffers, maxima):
         records = [r for chain in self.arrangement.chains for r in chain.records]
         self._extents: dict[Extent, int] = {}
         for value in outputs.values():
@@ -113,6 +113,8 @@ class CompiledPlan:
             dim = extent if isinstance(extent, Dim) else Dim((), extent)
             terms = [(self._symbols.index(symbol), factor) for symbol, factor in dim.terms]
             code.set_extent(number, terms, dim.const, dim.divisor)
+        columns = self._symbols.index("n") if "n" in self._symbols else -1
+        code.set_roles(columns, bool(program.states))
         base = self._memory.ctypes.data
         for number, arena in enumerate(self._arenas):
             code.set_base(number, 0, self._constants.ctypes.data)
@@ -132,6 +134,7 @@ class CompiledPlan:
                 flags = 0
                 if i == 0:
                     flags = chain.barrier + 2 * chain.unless_replica + 4 * chain.replica
+                    flags += 8 * chain.prompts
                 self._set_record(code, number, record, flags, length, poured[number])
                 number += 1
         each = self.arrangement.local_bytes + max((r.scratch + r.stage for r in records), default=0)

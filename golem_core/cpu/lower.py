@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from golem_core.cpu._executor import Q8_BYTES, SPLIT
+from golem_core.cpu._executor import PROMPT_BLOCK, Q8_BYTES, SPLIT
 from golem_core.cpu.lower_dense import conv2d, dense_types, gemm, is_dense
 from golem_core.cpu.lower_recurrent import conv1d, delta_rule
 from golem_core.cpu.lower_rows import RowLowering
@@ -18,7 +18,7 @@ from golem_core.state import States
 FLOAT_TYPES = {0, 1, 30}  # F32, F16, BF16: their products take f32 activations
 COLUMNS = 64  # columns a product kernel takes at most, as in products.h
 CHUNK_BYTES = 256 << 10  # weights a unit reads at most: they stay in a core's cache for all columns
-STAGED = 16  # groups of a chunk at most where results are quantised in the store
+STAGED = PROMPT_BLOCK // 16  # groups of a chunk at most where results are quantised in the store
 CHUNK = 512  # keys of a drawn column's chunk, as in attend.h
 
 
@@ -78,10 +78,15 @@ class Lowering(RowLowering):
             self._codes[key] = made
             stores = self._quantise_in_store, self._quantise_in_experts
             if planes > 1 or not any(store(x, made) for store in stores):
-                ins, outs = [self.operand(x)], [Operand(made)]
-                ints = (planes,)
-                self.add(Record("quantise", x.name, x.rows, 1, x.width, ins, outs, ints=ints))
+                self._quantise(x, made, planes)
         return self._codes[key]
+
+    def _quantise(self, x: Value, made: Buffer, planes: int, prompts: bool = False) -> None:
+        """A record that quantises x; prompts: its prompt rows only."""
+        ins, outs, ints = [self.operand(x)], [Operand(made)], (planes, int(prompts))
+        record = Record("quantise", x.name, x.rows, 1, x.width, ins, outs, ints=ints)
+        record.prompts = prompts
+        self.add(record)
 
     def _quantise_in_store(self, x: Value, made: Buffer) -> bool:
         """Rules T and A: has the record that stores x quantise it too, where its units allow it."""
@@ -92,6 +97,8 @@ class Lowering(RowLowering):
             return False
         if maker.kind == "attend" and maker.ints[3] % 32 == 0 and maker.outs[1] is None:
             maker.outs[1] = Operand(made)
+            if not maker.ints[11]:
+                self._quantise(x, made, 1, prompts=True)
         elif maker.kind == "linear" and x.width % 32 == 0:
             (segment,) = (s for s in maker.segments if s.store.buffer is buffer)
             segment.quantised = made
@@ -172,7 +179,7 @@ class Lowering(RowLowering):
             s.chunk = max(1, min(groups // parts, CHUNK_BYTES // size, s.groups))
             if s.quantised is not None:
                 s.chunk = min(-(-s.chunk // 2) * 2, STAGED)  # whole blocks of 32 activations
-                record.stage = max(record.stage, COLUMNS * s.chunk * 16 * 4)
+                record.stage = COLUMNS * STAGED * 16 * 4
 
     def linear_by_expert(self, node: Node):
         x, experts = node.inputs
@@ -211,7 +218,9 @@ class Lowering(RowLowering):
         back, ahead = (-1 if a is None else a for a in (attrs["back"], attrs["ahead"]))
         group = attrs["group"] or 0
         shape = (spans, heads, q.shape[2], dv)
-        ints = (*shape, back, ahead, attrs["step"], group, rels, int(ring is not None))
+        # What one key head's queries give is quantised together, if it is whole blocks.
+        together = int(spans // heads * dv % PROMPT_BLOCK == 0)
+        ints = (*shape, back, ahead, attrs["step"], group, rels, int(ring is not None), 0, together)
         floats = (attrs["scale"], attrs["softcap"] or 0.0)
         record = Record("attend", node.site, q.rows, spans, dv, ins, outs, floats, ints, whole=True)
         record.ring, record.reads_ring = ring, ring is not None

@@ -37,7 +37,8 @@ enum {
 enum {
     GOLEM_BARRIER = 1,       /* all workers meet before the record */
     GOLEM_UNLESS_REPLICA = 2,   /* ... but not where it only waits for a replicated chain */
-    GOLEM_REPLICA = 4
+    GOLEM_REPLICA = 4,
+    GOLEM_PROMPTS = 8        /* only prompt rows are its work: skipped, barrier and all, without them */
 };
 enum { GOLEM_REPLICATED = 2 };
 
@@ -134,6 +135,7 @@ typedef struct golem_record {
 typedef struct {
     char **base;               /* of every slot */
     const int64_t *extents;
+    const int64_t *drawn_rows; /* of every extent: how many of its rows, the first, are drawn */
     const int32_t *runs;       /* (r, 5): slot, first column, count, first index, role */
     int32_t run_count;
     int32_t columns, drawn;    /* drawn columns come first */

@@ -97,6 +97,7 @@ class Record:
     scratch: int = 0
     stage: int = 0  # bytes of scratch, behind the others, for results that are to be quantised
     elsewhere: tuple[int, ...] = ()  # operands read at other rows than the record's own
+    prompts: bool = False  # works on prompt rows only
     whole: bool = False  # shares out its own work: not a member of chains
 
     def read(self) -> list[Buffer]:

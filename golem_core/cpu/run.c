@@ -60,6 +60,10 @@ static void run_worker(void *context, int worker) {
         double before = pass->profile && !worker ? now() : 0;
         int64_t rows = pass->extents[record->extent];
         int replicated = record->flags & GOLEM_REPLICA && rows <= GOLEM_REPLICATED;
+        if (record->flags & GOLEM_PROMPTS && rows == pass->drawn_rows[record->extent]) {
+            i += record->chain;
+            continue;
+        }
         w.replica = replicated ? worker : 0;
         if (record->flags & GOLEM_BARRIER && !(replicated && record->flags & GOLEM_UNLESS_REPLICA)) {
             if (worker == 0 && i > all->from && time_to_stop(all)) atomic_store(&all->stopped_at, i);

@@ -38,7 +38,8 @@ typedef struct {
 } sequence;
 
 /* in: q, k, v, until, offsets, at. data: rel. f: scale, cap (0: none).
- * i: heads, key heads, d, dv, back, ahead, step, group (0: none), rels, has ring */
+ * i: heads, key heads, d, dv, back, ahead, step, group (0: none), rels, has ring, extent of offsets,
+ * whether a prompt column's results for one key head are quantised here */
 static attention attention_of(const golem_record *r, golem_worker *w) {
     attention a = {
         .r = r, .w = w, .heads = r->i[0], .kv = r->i[1], .share = r->i[0] / r->i[1], .d = r->i[2],
@@ -89,7 +90,11 @@ static inline const char *ring_line(const golem_ring *ring, const char *all, int
     return all + (place * ring->capacity + index % ring->capacity) * bytes;
 }
 
-/* One head's result: acc / total, stored, and quantised where a product reads it. */
+static inline int is_drawn(const attention *a, int64_t row) {
+    return row < a->w->pass->drawn_rows[a->r->extent];
+}
+
+/* One head's result: acc / total, stored, and a drawn column's quantised where a product reads it. */
 static inline void store_head(const attention *a, float *acc, float total, int64_t row, int head) {
     vf by = vset(total > 0 ? 1.0f / total : total == total ? 0.0f : total);
     for (int i = 0; i < a->dv; i += LANES) vstore(acc + i, vmul(vload(acc + i), by));
@@ -98,9 +103,9 @@ static inline void store_head(const attention *a, float *acc, float total, int64
         float *y = unit_at(a->out, &a->r->out[0], row, head);
         FOR_LANES(i, a->dv, count) vwrite(y + i, vload(acc + i), count);
     }
-    if (a->codes) {
+    if (a->codes && is_drawn(a, row)) {
         golem_q8 *codes = a->codes + (int64_t)head * (a->dv / 32) * a->rows + row;
-        a->w->pass->isa->linear->quantise_row(acc, a->dv, codes, (int)a->rows);
+        quantise_column(a->w, 0, acc, a->dv, codes, (int)a->rows);
     }
 }
 

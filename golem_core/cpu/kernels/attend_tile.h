@@ -296,6 +296,13 @@ static void attend_tile(const attention *a, const sequence *s, int64_t from, int
     for (int i = 0; i < rows; i++)
         store_head(a, t.acc + i * wide, t.total[i], from + i / a->share,
                    head * a->share + i % a->share);
+    if (!a->codes || !a->r->i[11]) return;
+    for (int c = 0; c < columns; c++) {
+        if (is_drawn(a, from + c)) continue;
+        int width = a->share * a->dv;
+        golem_q8 *codes = a->codes + (int64_t)head * (width / 32) * a->rows + from + c;
+        quantise_column(a->w, 1, t.acc + c * width, width, codes, (int)a->rows);
+    }
 }
 
 #endif

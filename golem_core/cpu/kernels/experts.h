@@ -24,6 +24,7 @@ static void run_experts(const golem_record *r, golem_worker *w) {
     int32_t *start = (int32_t *)w->scratch, *order = start + experts + 1;
     char *gathered = w->scratch + ((size_t)(experts + 1 + (int64_t)r->i[3] * k) * 4 + 63) / 64 * 64;
     golem_act act = act_of(r, w, columns);
+    int64_t drawn = w->pass->drawn_rows[r->extent] * k;   /* pairs; an expert's come in order */
 
     memset(start, 0, (size_t)(experts + 1) * 4);
     for (int p = 0; p < pairs; p++) {
@@ -40,17 +41,19 @@ static void run_experts(const golem_record *r, golem_worker *w) {
 
     char *scratch = w->scratch;
     w->scratch = gathered + r->i[4];
-    int chunks = (s->groups + s->chunk - 1) / s->chunk, seen = 0, next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
+    int chunk = pairs > drawn && s->quantised >= 0 ? GOLEM_PROMPT_BLOCK / LANES : s->chunk;
+    int chunks = (s->groups + chunk - 1) / chunk, seen = 0, next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
     for (int e = 0; e < experts; e++) {
         if (start[e + 1] == start[e]) continue;
         for (; next < (seen + 1) * chunks; next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed)) {
-            int from = (next - seen * chunks) * s->chunk;
-            int to = from + s->chunk < s->groups ? from + s->chunk : s->groups;
+            int from = (next - seen * chunks) * chunk;
+            int to = from + chunk < s->groups ? from + chunk : s->groups;
             int64_t read = (int64_t)(to - from) * (s->a.group_bytes + s->b.group_bytes);
             atomic_fetch_add_explicit(&w->pass->expert_bytes, read, memory_order_relaxed);
-            for (int first = start[e]; first < start[e + 1]; first += COLUMNS) {
-                int left = start[e + 1] - first, count = left < COLUMNS ? left : COLUMNS;
-                int32_t column[COLUMNS];
+            for (int first = start[e], count; first < start[e + 1]; first += count) {
+                count = start[e + 1] - first < COLUMNS ? start[e + 1] - first : COLUMNS;
+                int32_t column[COLUMNS], are_drawn = 0;
+                while (are_drawn < count && order[first + are_drawn] < drawn) are_drawn++;
                 golem_act part = {.n = count, .x = act.x, .x_stride = act.x_stride, .rows = column,
                                   .q = (const golem_q8 *)gathered};
                 for (int c = 0; c < count; c++) {
@@ -59,7 +62,7 @@ static void run_experts(const golem_record *r, golem_worker *w) {
                         gather_codes(act.q + column[c], columns, (golem_q8 *)gathered + c, count,
                                      s->in / 32);
                 }
-                multiply(s, w, &part, 1, count, from, to, e, order + first, pairs);
+                multiply(s, w, &part, 1, count, are_drawn, from, to, e, order + first, pairs);
             }
         }
         seen++;

@@ -18,17 +18,29 @@ enum { GOLEM_GROUP = 16 };                           /* rows of a repacked group
 enum { GOLEM_ACT_BLOCK = 32 };                       /* values of a golem_q8 */
 enum { GOLEM_ACT_F32 = 0, GOLEM_ACT_Q8 = 1 };
 
-/* 32 consecutive activations of one column: value i = d[i / 16] * q[i]. 52 bytes, 4-byte aligned.
+/* 32 consecutive activations of one column: value i = d[i / 16] * q[i]. 56 bytes, 4-byte aligned.
  *
  * A scale for every 16 values, not 32, because with 4-bit weights the rounding of activations to
  * 8 bits is half of what a file's quantisation leaves to lose: it halves the divergence of the next
- * token's distribution from that of f32 activations (SmolLM2-135M Q4_1: 0.0033 -> 0.0018). */
+ * token's distribution from that of f32 activations (SmolLM2-135M Q4_1: 0.0033 -> 0.0018).
+ *
+ * Drawn columns have the scales that lose least. The scales of PROMPT columns are one number for
+ * each GOLEM_PROMPT_BLOCK values times powers of two, one for each 16, which a kernel for many
+ * columns may add to exponents instead of multiplying. How prompt columns are recorded is a set's own business:
+ * only its `prompt` kernels read what its quantise_prompt wrote. */
 typedef struct {
-    float d[2];         /* amax / 127 of q[0..15] and of q[16..31] */
+    union {
+        float d[2];     /* of q[0..15] and of q[16..31] */
+        int32_t e[2];
+    };
     float s;            /* sum of the values: -(d[0] * minus[0] + d[1] * minus[1]) */
+    float base;         /* of prompt columns */
     int32_t minus[2];   /* minus the sums of q[0..15] and of q[16..31] */
     int8_t q[32];       /* -127 .. 127 */
 } golem_q8;
+
+enum { GOLEM_PROMPT_BLOCK = 256 };
+enum { GOLEM_PROMPT_COLUMNS = 64 };                  /* that a prompt kernel takes at most */
 
 /* The columns of one product. */
 typedef struct {
@@ -56,6 +68,10 @@ typedef void (*golem_pair_fn)(const uint8_t *first, const uint8_t *second, int i
                               const golem_act *a, int c0, int nc, float *out_first,
                               float *out_second);
 
+/* The products of at most GOLEM_PROMPT_COLUMNS prompt columns (quantise_prompt; f32 for float types)
+ * with two groups or, where second is NULL, with one. */
+typedef golem_pair_fn golem_prompt_fn;
+
 typedef struct {
     int id;                /* GGML type id */
     const char *name;      /* as GGUF spells it, "Q4_0" */
@@ -69,7 +85,7 @@ typedef struct {
     void (*dequant_row)(const uint8_t *src, int in, float *dst);
 } golem_type;
 
-/* One instruction set. dot[i] and pair[i] serve golem_types[i]. */
+/* One instruction set. dot[i], pair[i] and prompt[i] serve golem_types[i]. */
 typedef struct {
     const char *name;      /* "portable", "avx2", "avx512" */
     const golem_group_fn *dot;
@@ -80,6 +96,12 @@ typedef struct {
      * The same bits on every instruction set. */
     void (*quantise_row)(const float *x, int in, golem_q8 *q, int n);
     const golem_pair_fn *pair;  /* as dot, or NULL: nothing is gained by two groups at once */
+    /* As quantise_row, for a prompt column or a piece of it that starts at a multiple of 256 and ends
+     * at one or with the column. Per 256 the largest finite value / 127 is the base, and the scale
+     * of 16 is the least of base * 2^k, k = -60 .. 0, that keeps the codes within -127 .. 127. Not
+     * finite values and almost zero ones have the same effects. */
+    void (*quantise_prompt)(const float *x, int in, golem_q8 *q, int n);
+    const golem_prompt_fn *prompt;
 } golem_linear_isa;
 
 extern const golem_type golem_types[];

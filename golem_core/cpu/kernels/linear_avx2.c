@@ -246,42 +246,36 @@ INLINE int sum_of(__m256i x) {
 }
 
 /* See linear_portable.c: sixteen values are two vectors. */
-INLINE float quantise_half(const float *x, int8_t *codes, int32_t *minus) {
+INLINE uint32_t largest_magnitude(const float *x) {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-    __m256 x0 = _mm256_loadu_ps(x), x1 = _mm256_loadu_ps(x + 8);
-    __m256i m0 = _mm256_and_si256(_mm256_castps_si256(x0), magnitude);
-    __m256i m1 = _mm256_and_si256(_mm256_castps_si256(x1), magnitude);
-    uint32_t largest = largest_of(_mm256_max_epu32(m0, m1));
-    float amax = float_of_bits(largest);
-    int finite = largest < 0x7f800000;
-    if (!finite || amax < 1e-30f) {
-        memset(codes, 0, 16);
-        *minus = 0;
-        return finite ? 0.0f : float_of_bits(0x7fc00000);
-    }
-    __m256 inverse = _mm256_set1_ps(127.0f / amax);
-    __m256i i0 = _mm256_cvtps_epi32(_mm256_mul_ps(x0, inverse)); /* to nearest even */
-    __m256i i1 = _mm256_cvtps_epi32(_mm256_mul_ps(x1, inverse));
-    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(i0, i1), 0xd8);
-    _mm_storeu_si128((__m128i *)codes, _mm_packs_epi16(_mm256_castsi256_si128(words),
-                                                       _mm256_extracti128_si256(words, 1)));
-    *minus = -sum_of(_mm256_add_epi32(i0, i1));
-    return amax / 127.0f;
+    __m256i x0 = _mm256_loadu_si256((const __m256i *)x);
+    __m256i x1 = _mm256_loadu_si256((const __m256i *)(x + 8));
+    return largest_of(_mm256_max_epu32(_mm256_and_si256(x0, magnitude),
+                                       _mm256_and_si256(x1, magnitude)));
 }
 
-__attribute__((target(TARGET))) static void quantise_row(const float *x, int in, golem_q8 *q,
-                                                         int n) {
-    for (int b = 0; b < in / 32; b++, x += 32, q += n) {
-        q->d[0] = quantise_half(x, q->q, &q->minus[0]);
-        q->d[1] = quantise_half(x + 16, q->q + 16, &q->minus[1]);
-        q->s = -(q->d[0] * (float)q->minus[0] + q->d[1] * (float)q->minus[1]);
+INLINE int32_t code_half(const float *x, float by, int8_t *codes) {
+    if (by == 0) {
+        memset(codes, 0, 16);
+        return 0;
     }
+    __m256 inverse = _mm256_set1_ps(by);
+    __m256i i0 = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), inverse));
+    __m256i i1 = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8), inverse));
+    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(i0, i1), 0xd8); /* to nearest even */
+    _mm_storeu_si128((__m128i *)codes, _mm_packs_epi16(_mm256_castsi256_si128(words),
+                                                       _mm256_extracti128_si256(words, 1)));
+    return -sum_of(_mm256_add_epi32(i0, i1));
 }
+
+#include "linear_prompt.h"
+#include "linear_quantise.h"
 
 #define ENTRY_FLOAT(NAME, ID, WEIGHTS, BYTES) dot_##NAME,
 #define ENTRY_CODES(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) dot_##NAME,
 static const golem_group_fn dot[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT)
                                          GOLEM_CODE_TYPES(ENTRY_CODES)};
 
-const golem_linear_isa golem_linear_avx2 = {"avx2", dot, quantise_row, NULL};
+const golem_linear_isa golem_linear_avx2 = {"avx2", dot,  quantise_row,
+                                            NULL,   quantise_prompt, prompts};
 #endif

@@ -201,6 +201,7 @@ GOLEM_FLOAT_TYPES(DOT_FLOAT)
 
 #include "linear_avx512_floats.h"
 #include "linear_avx512_pairs.h"
+#include "linear_avx512_prompt.h"
 
 INLINE __m256i upper(__m512i x) { return _mm512_extracti64x4_epi64(x, 1); }
 
@@ -220,14 +221,6 @@ INLINE __m128i sums_of(__m512i first, __m512i second) {
     x = _mm256_add_epi32(_mm256_unpacklo_epi64(x, y), _mm256_unpackhi_epi64(x, y));
     __m128i z = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
     return _mm_add_epi32(z, _mm_shuffle_epi32(z, 0xb1));
-}
-
-/* 127 / largest and largest / 127 of sixteen values, as linear_portable.c has them. */
-INLINE void scale_of(uint32_t largest, float *inverse, float *d) {
-    float amax = float_of_bits(largest);
-    int finite = largest < 0x7f800000, used = finite && amax >= 1e-30f;
-    *inverse = used ? 127.0f / amax : 0.0f;
-    *d = used ? amax / 127.0f : finite ? 0.0f : float_of_bits(0x7fc00000);
 }
 
 /* See linear_portable.c: 32 values are two vectors. */
@@ -251,6 +244,7 @@ __attribute__((target(TARGET))) static void quantise_row(const float *x, int in,
         q->minus[0] = -_mm_cvtsi128_si32(sums);
         q->minus[1] = -_mm_extract_epi32(sums, 2);
         q->s = -(q->d[0] * (float)q->minus[0] + q->d[1] * (float)q->minus[1]);
+        q->base = 0;
     }
 }
 
@@ -263,5 +257,10 @@ static const golem_group_fn dot[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT)
 static const golem_pair_fn pairs[] = {GOLEM_FLOAT_TYPES(ENTRY_PAIR_FLOAT)
                                           GOLEM_CODE_TYPES(ENTRY_PAIR)};
 
-const golem_linear_isa golem_linear_avx512 = {"avx512", dot, quantise_row, pairs};
+#define ENTRY_PROMPT(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) prompt_##NAME,
+static const golem_prompt_fn prompts[] = {GOLEM_FLOAT_TYPES(ENTRY_PAIR_FLOAT)
+                                              GOLEM_CODE_TYPES(ENTRY_PROMPT)};
+
+const golem_linear_isa golem_linear_avx512 = {"avx512", dot,  quantise_row,
+                                              pairs,    quantise_prompt, prompts};
 #endif

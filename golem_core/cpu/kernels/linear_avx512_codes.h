@@ -109,6 +109,11 @@ INLINE int has_halves(const enum type type) {
     return type == T_Q2_K || type == T_Q3_K || type == T_Q6_K;
 }
 
+/* Whether a part has a minimum that its columns' sums are multiplied by. */
+INLINE int has_low(const enum type type) {
+    return type == T_Q4_1 || type == T_Q5_1 || type == T_Q4_K || type == T_Q5_K;
+}
+
 /* The four words of "sixes", each with the numbers of two parts in its low 24 bits. */
 typedef struct {
     __m512i word[4];

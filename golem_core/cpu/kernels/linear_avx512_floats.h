@@ -101,6 +101,10 @@ INLINE void float_pair(const enum type type, const int bytes, const uint8_t *fir
     __attribute__((target(TARGET))) static void pair_##NAME(                                      \
         const uint8_t *first, const uint8_t *second, int in, const golem_act *a, int c0, int nc,  \
         float *out_first, float *out_second) {                                                    \
+        if (!second) {                                                                            \
+            dot_##NAME(first, in, a, c0, nc, out_first);                                          \
+            return;                                                                               \
+        }                                                                                         \
         for (int c = 0; c < nc; c += FLOAT_COLUMNS)                                               \
             float_pair(T_##NAME, BYTES, first, second, in, a, c0 + c,                             \
                        nc - c < FLOAT_COLUMNS ? nc - c : FLOAT_COLUMNS,                           \

@@ -1,4 +1,5 @@
 /* Two groups at once with AVX-512: what linear_avx512.c does with one, for four columns or more.
+ * linear_avx512_prompt.h multiplies prompt columns by the same means.
  *
  * With one group every product wants a load of its own, to broadcast four activations, and a core
  * loads no more vectors a cycle than it multiplies. Here a broadcast serves two groups, so that
@@ -15,6 +16,10 @@
 enum { CHUNK = 8 }; /* parts that meet all columns: 256 weights, a multiple of every superblock */
 enum { TILE = 4 };  /* columns side by side in registers */
 
+/* A value the compiler forms here and nowhere else, so that halves of parts follow each other and
+ * their sums have registers. */
+#define PIN(x) __asm__ volatile("" : "+v"(x))
+
 /* A part of two groups, unpacked. */
 typedef struct {
     __m512i w[2][8];
@@ -29,94 +34,125 @@ INLINE scales pair_scales(const enum type type, const uint8_t *super, int i, con
     return load_scales(type, super, i, parts, word, 0);
 }
 
-/* Adds the products of `count` parts with `columns` columns, whose first has its first record of
- * these parts at a, to out[group]. The parts are read from the groups and left in p when `fresh`,
- * else found there. */
+/* Where the parts of two groups lie that meet all columns, `size` bytes of each. */
+typedef struct {
+    const uint8_t *group[2];
+    pair_part part[CHUNK];
+} pair_chunk;
+
+/* Reads what part i of the chunk has besides codes. words: the groups' sixes, if they have any. */
+INLINE void read_scales(const enum type type, const int bits, const int parts, const int head,
+                        pair_chunk *p, int i, const sixes *words) {
+    const int at = i / parts * (head + parts * 64 * bits), k = i % parts;
+    for (int g = 0; g < 2; g++) {
+        const uint8_t *super = p->group[g] + at;
+        if (k == 0) prefetch(super, head);
+        prefetch(super + head + k * 64 * bits, 64 * bits);
+        p->part[i].s[g] = pair_scales(type, super, k, parts, &words[g]);
+    }
+}
+
+/* The sums of half h of part i with columns whose records are a[0 ..]. Codes are read from the groups
+ * and left in the chunk when `fresh`, else found there. */
+INLINE void sum_half(const enum type type, const int bits, const int parts, const int head,
+                     pair_chunk *p, int i, const int fresh, const int h, const golem_q8 *a,
+                     const int columns, __m512i (*sum)[TILE]) {
+    const int at = i / parts * (head + parts * 64 * bits) + head + i % parts * 64 * bits;
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; c++) {
+        sum[0][c] = sum[1][c] = less_offset(type, &a[c].minus[h]);
+        PIN(sum[0][c]);
+        PIN(sum[1][c]);
+    }
+#pragma GCC unroll 4
+    for (int v = 4 * h; v < 4 * h + 4; v++) {
+        __m512i w[2];
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) {
+            w[g] = fresh ? load_code(type, bits, p->group[g] + at, v) : p->part[i].w[g][v];
+            if (fresh) p->part[i].w[g][v] = w[g];
+        }
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; c++) {
+            __m512i q = broadcast(a[c].q + 4 * v);
+            KEEP(q); /* in a register: loaded once */
+            sum[0][c] = _mm512_dpbusd_epi32(sum[0][c], w[0], q);
+            sum[1][c] = _mm512_dpbusd_epi32(sum[1][c], w[1], q);
+        }
+    }
+}
+
+/* Adds the products of `count` parts with TILE columns, whose first has its first record of these
+ * parts at a, to out[group]. */
 INLINE void add_tile(const enum type type, const int bits, const int parts, const int head,
-                     const uint8_t *const *group, pair_part *p, int count, const int fresh,
-                     const golem_q8 *a, int n, const int columns, float *const *out) {
+                     pair_chunk *p, int count, const int fresh, const golem_q8 *a, int n,
+                     float *const *out) {
     __m512 acc[2][TILE], x[2][TILE];
     sixes words[2];
 #pragma GCC unroll 4
-    for (int c = 0; c < columns; c++)
+    for (int c = 0; c < TILE; c++)
 #pragma GCC unroll 2
         for (int g = 0; g < 2; g++) acc[g][c] = _mm512_loadu_ps(out[g] + GOLEM_GROUP * c);
     if (fresh && has_sixes(type))
-        for (int g = 0; g < 2; g++) words[g] = load_sixes(group[g] + 64);
-    for (int i = 0; i < count; i++, p++, a += n) {
-        const int at = i / parts * (head + parts * 64 * bits), k = i % parts;
-        const uint8_t *super[2] = {group[0] + at, group[1] + at};
-        const uint8_t *part[2] = {super[0] + head + k * 64 * bits, super[1] + head + k * 64 * bits};
-        if (fresh) {
-            for (int g = 0; g < 2; g++) {
-                if (k == 0) prefetch(super[g], head);
-                prefetch(part[g], 64 * bits);
-                p->s[g] = pair_scales(type, super[g], k, parts, &words[g]);
-            }
-        }
+        for (int g = 0; g < 2; g++) words[g] = load_sixes(p->group[g] + 64);
+    for (int i = 0; i < count; i++, a += n) {
+        const scales *s = p->part[i].s;
+        if (fresh) read_scales(type, bits, parts, head, p, i, words);
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             __m512i sum[2][TILE];
+            sum_half(type, bits, parts, head, p, i, fresh, h, a, TILE, sum);
 #pragma GCC unroll 4
-            for (int c = 0; c < columns; c++)
-                sum[0][c] = sum[1][c] = less_offset(type, &a[c].minus[h]);
-#pragma GCC unroll 4
-            for (int v = 4 * h; v < 4 * h + 4; v++) {
-                __m512i w[2];
+            for (int c = 0; c < TILE; c++)
 #pragma GCC unroll 2
                 for (int g = 0; g < 2; g++) {
-                    w[g] = fresh ? load_code(type, bits, part[g], v) : p->w[g][v];
-                    if (fresh) p->w[g][v] = w[g];
+                    x[g][c] = add_half(type, h, sum[g][c], s + g, a + c, h ? x[g][c] : acc[g][c]);
+                    PIN(x[g][c]);
                 }
-#pragma GCC unroll 4
-                for (int c = 0; c < columns; c++) {
-                    __m512i q = broadcast(a[c].q + 4 * v);
-                    KEEP(q); /* in a register: loaded once */
-                    sum[0][c] = _mm512_dpbusd_epi32(sum[0][c], w[0], q);
-                    sum[1][c] = _mm512_dpbusd_epi32(sum[1][c], w[1], q);
-                }
-            }
-#pragma GCC unroll 4
-            for (int c = 0; c < columns; c++)
-#pragma GCC unroll 2
-                for (int g = 0; g < 2; g++)
-                    x[g][c] =
-                    add_half(type, h, sum[g][c], &p->s[g], a + c, h ? x[g][c] : acc[g][c]);
         }
 #pragma GCC unroll 4
-        for (int c = 0; c < columns; c++)
+        for (int c = 0; c < TILE; c++)
 #pragma GCC unroll 2
             for (int g = 0; g < 2; g++)
-                acc[g][c] = add_halves(type, x[g][c], &p->s[g], a + c, acc[g][c]);
+                acc[g][c] = add_halves(type, x[g][c], s + g, a + c, acc[g][c]);
     }
 #pragma GCC unroll 4
-    for (int c = 0; c < columns; c++)
+    for (int c = 0; c < TILE; c++)
 #pragma GCC unroll 2
         for (int g = 0; g < 2; g++) _mm512_storeu_ps(out[g] + GOLEM_GROUP * c, acc[g][c]);
 }
 
-/* nc columns, TILE or more, whose first has its first record at a, times two groups. */
+/* How a tile of columns is multiplied with a chunk: add_tile's arguments after head. */
+#define PAIR_TILES(TILE_OF)                                                                       \
+    const int size = CHUNK / parts * (head + parts * 64 * bits), over = nc % TILE;                \
+    float last[2][TILE * GOLEM_GROUP];                                                            \
+    pair_chunk p;                                                                                 \
+    p.group[0] = first, p.group[1] = second;                                                      \
+    memset(out_first, 0, sizeof(float) * GOLEM_GROUP * (size_t)nc);                               \
+    memset(out_second, 0, sizeof(float) * GOLEM_GROUP * (size_t)nc);                              \
+    memset(last, 0, sizeof last);                                                                 \
+    for (int left = in / 32; left > 0; left -= CHUNK, a += (ptrdiff_t)CHUNK * n) {                \
+        const int count = left < CHUNK ? left : CHUNK;                                            \
+        float *out[2] = {out_first, out_second}, *over_out[2] = {last[0], last[1]};               \
+        TILE_OF(1, a, out);                                                                       \
+        for (int c = TILE; c + TILE <= nc; c += TILE) {                                           \
+            out[0] += TILE * GOLEM_GROUP, out[1] += TILE * GOLEM_GROUP;                           \
+            TILE_OF(0, a + c, out);                                                               \
+        }                                                                                         \
+        if (over) TILE_OF(0, a + nc - TILE, over_out);                                            \
+        p.group[0] += size, p.group[1] += size;                                                   \
+    }                                                                                             \
+    const size_t bytes = sizeof(float) * GOLEM_GROUP * (size_t)over;                              \
+    memcpy(out_first + GOLEM_GROUP * (nc - over), last[0] + GOLEM_GROUP * (TILE - over), bytes);  \
+    memcpy(out_second + GOLEM_GROUP * (nc - over), last[1] + GOLEM_GROUP * (TILE - over), bytes)
+
+/* nc columns, TILE or more, whose first has its first record at a, times two groups. What is left
+ * of them after whole tiles is done as the last TILE columns, apart from those already there. */
 INLINE void dot_pair(const enum type type, const int bits, const int parts, const int head,
                      const uint8_t *first, const uint8_t *second, int in, const golem_q8 *a, int n,
                      int nc, float *out_first, float *out_second) {
-    const int size = CHUNK / parts * (head + parts * 64 * bits);
-    const uint8_t *group[2] = {first, second};
-    pair_part p[CHUNK];
-    memset(out_first, 0, sizeof(float) * GOLEM_GROUP * (size_t)nc);
-    memset(out_second, 0, sizeof(float) * GOLEM_GROUP * (size_t)nc);
-    for (int left = in / 32; left > 0; left -= CHUNK, a += (ptrdiff_t)CHUNK * n) {
-        int count = left < CHUNK ? left : CHUNK;
-        for (int c = 0; c < nc; c += c + TILE <= nc ? TILE : 1) {
-            float *const out[2] = {out_first + GOLEM_GROUP * c, out_second + GOLEM_GROUP * c};
-            if (c == 0)
-                add_tile(type, bits, parts, head, group, p, count, 1, a, n, TILE, out);
-            else if (c + TILE <= nc)
-                add_tile(type, bits, parts, head, group, p, count, 0, a + c, n, TILE, out);
-            else
-                add_tile(type, bits, parts, head, group, p, count, 0, a + c, n, 1, out);
-        }
-        group[0] += size, group[1] += size;
-    }
+#define DRAWN_TILE(FRESH, A, OUT) add_tile(type, bits, parts, head, &p, count, FRESH, A, n, OUT)
+    PAIR_TILES(DRAWN_TILE);
 }
 
 /* Adds the products of a part of two groups with up to three columns: a broadcast serves both. */

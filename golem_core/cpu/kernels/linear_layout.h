@@ -120,6 +120,26 @@ static inline float f32_of_f16(uint16_t h) {
     return float_of_bits(sign | bits);
 }
 
+/* Sixteen drawn values whose largest magnitude has these bits (magnitudes order as their bits do, and
+ * NaN is above infinity): their scale, and what to multiply them with before rounding, 0 where the
+ * codes are to be zero. */
+static inline void scale_of(uint32_t largest, float *inverse, float *d) {
+    float amax = float_of_bits(largest);
+    int finite = largest < 0x7f800000, used = finite && amax >= 1e-30f;
+    *inverse = used ? 127.0f / amax : 0.0f;
+    *d = used ? amax / 127.0f : finite ? 0.0f : float_of_bits(0x7fc00000);
+}
+
+/* A prompt's sixteen with that largest magnitude, beside others with the base 1 / per_base: k of their
+ * scale base * 2^k. 127.5 is 1.9921875 * 2^6: from that mantissa on a code would round to 128, and
+ * the addition carries. */
+static inline int prompt_exponent(uint32_t largest, float per_base) {
+    int k = (int)((bits_of_float(float_of_bits(largest) * per_base) + 0x10000) >> 23) - 133;
+    return k < -60 ? -60 : k;
+}
+
+static inline float power_of_2(int k) { return float_of_bits((uint32_t)(127 + k) << 23); }
+
 /* MXFP4's scale 2^(e - 128), which makes up for values doubled in fp4_values. */
 static inline float f32_of_e8(uint8_t e) {
     return float_of_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);

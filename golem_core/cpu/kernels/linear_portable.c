@@ -210,36 +210,33 @@ INLINE int nearest(float x) {
     return (int)bits_of_float(x + 0x1.8p23f) - (int)bits_of_float(0x1.8p23f);
 }
 
-/* Sixteen values -> codes and minus their sum; returns their scale. */
-INLINE float quantise_half(const float *x, int8_t *codes, int32_t *minus) {
-    uint32_t largest = 0; /* magnitudes order as their bits do, and NaN is above infinity */
+INLINE uint32_t largest_magnitude(const float *x) {
+    uint32_t largest = 0;
     for (int k = 0; k < 16; k++) {
         uint32_t magnitude = bits_of_float(x[k]) & 0x7fffffff;
         largest = magnitude > largest ? magnitude : largest;
     }
-    float amax = float_of_bits(largest);
-    int finite = largest < 0x7f800000, used = finite && amax >= 1e-30f;
-    float inverse = used ? 127.0f / amax : 0.0f;
-    *minus = 0;
+    return largest;
+}
+
+/* The codes of sixteen values times inverse; returns minus their sum. */
+INLINE int32_t code_half(const float *x, float inverse, int8_t *codes) {
+    int32_t minus = 0;
     for (int k = 0; k < 16; k++) {
-        int code = used ? nearest(x[k] * inverse) : 0;
+        int code = inverse > 0 ? nearest(x[k] * inverse) : 0;
         codes[k] = (int8_t)code;
-        *minus -= code;
+        minus -= code;
     }
-    return used ? amax / 127.0f : finite ? 0.0f : float_of_bits(0x7fc00000);
+    return minus;
 }
 
-static void quantise_row(const float *x, int in, golem_q8 *q, int n) {
-    for (int b = 0; b < in / 32; b++, x += 32, q += n) {
-        for (int h = 0; h < 2; h++)
-            q->d[h] = quantise_half(x + 16 * h, q->q + 16 * h, &q->minus[h]);
-        q->s = -(q->d[0] * (float)q->minus[0] + q->d[1] * (float)q->minus[1]);
-    }
-}
-
+#include "linear_quantise.h"
 #define ENTRY_FLOAT(NAME, ID, WEIGHTS, BYTES) dot_##NAME,
 #define ENTRY_CODES(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) dot_##NAME,
 static const golem_group_fn dot[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT)
                                          GOLEM_CODE_TYPES(ENTRY_CODES)};
 
-const golem_linear_isa golem_linear_portable = {"portable", dot, quantise_row, NULL};
+#include "linear_prompt.h"
+
+const golem_linear_isa golem_linear_portable = {"portable", dot,  quantise_row,
+                                                NULL,       quantise_prompt, prompts};

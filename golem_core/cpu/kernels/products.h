@@ -9,7 +9,7 @@
 #include "elementwise.h"
 #include "units.h"
 
-enum { COLUMNS = 64 };      /* columns a kernel call takes at most */
+enum { COLUMNS = GOLEM_PROMPT_COLUMNS };     /* columns a kernel call takes at most */
 enum { MANY = 32, FINE = 4 };   /* columns from which a unit is but a few groups */
 enum { PAIRED = 4 };        /* columns from which two groups at once are sooner done */
 
@@ -54,6 +54,7 @@ typedef struct {
     golem_q8 *codes;          /* of the stored rows, or NULL */
     const int32_t *rows;      /* row of the store for each column; NULL: the columns themselves */
     int stored;               /* rows of the store */
+    int drawn;                /* columns that are drawn, the first ones */
     int from, width;          /* first group of the chunk, and its rows */
 } product_store;
 
@@ -74,12 +75,11 @@ static void finish_group(const product_store *p, const float *a, const float *b,
 }
 
 static void quantise_stage(const product_store *p, int first, int columns) {
-    const golem_linear_isa *linear = p->w->pass->isa->linear;
     golem_q8 *codes = p->codes + (int64_t)p->from / 2 * p->stored;
     for (int c = 0; c < columns; c++) {
         int64_t at = p->rows ? p->rows[first + c] : first + c;
         const float *line = p->stage + (int64_t)c * p->width;
-        linear->quantise_row(line, p->width, codes + at, p->stored);
+        quantise_column(p->w, first >= p->drawn, line, p->width, codes + at, p->stored);
         if (p->store)
             memcpy(p->store + at * p->s->store.row + p->from * LANES, line, (size_t)p->width * 4);
     }
@@ -91,48 +91,53 @@ static void join_planes(float *out, int columns) {
         vstore(out + c * LANES, vadd(vload(out + 2 * c * LANES), vload(out + (2 * c + 1) * LANES)));
 }
 
-/* Groups from .. to - 1 of a segment over all columns of act, which holds `planes` columns of codes
- * for each. expert selects the matrices; rows are where the columns go among the `stored` rows of
- * the store, NULL: as they are. */
+/* Products of one or two groups with columns at .. at + wide - 1 of the codes. */
+static void products_of(const golem_linear_isa *linear, int prompt, int type, int other_type,
+                        const uint8_t *group, const uint8_t *other, int in, const golem_act *act,
+                        int at, int wide, float *a, float *b) {
+    if (other && type != other_type) {
+        products_of(linear, prompt, type, type, group, NULL, in, act, at, wide, a, NULL);
+        products_of(linear, prompt, other_type, type, other, NULL, in, act, at, wide, b, NULL);
+    } else if (prompt) {
+        linear->prompt[type](group, other, in, act, at, wide, a, b);
+    } else if (other && pair_of(linear, type, wide)) {
+        linear->pair[type](group, other, in, act, at, wide, a, b);
+    } else {
+        linear->dot[type](group, in, act, at, wide, a);
+        if (other) linear->dot[type](other, in, act, at, wide, b);
+    }
+}
+
+/* Groups from .. to - 1 of a segment over all columns of act, of which the first `drawn` have
+ * `planes` columns of codes each. expert selects the matrices; rows are where the columns go among
+ * the `stored` rows of the store, NULL: as they are. */
 static void multiply(const golem_segment *s, golem_worker *w, const golem_act *act, int planes,
-                     int columns, int from, int to, int64_t expert, const int32_t *rows,
+                     int columns, int drawn, int from, int to, int64_t expert, const int32_t *rows,
                      int stored) {
     const golem_linear_isa *linear = w->pass->isa->linear;
     const uint8_t *ga = s->a.groups + expert * s->a.expert_bytes;
     const uint8_t *gb = s->b.groups ? s->b.groups + expert * s->b.expert_bytes : NULL;
     float a[COLUMNS * LANES], b[COLUMNS * LANES];
-    golem_group_fn dot = linear->dot[s->a.type];
-    golem_pair_fn pair = pair_of(linear, s->a.type, columns);
     product_store p = {.s = s, .w = w, .store = (float *)base_of(&s->store, w), .rows = rows,
-                       .stored = stored, .stage = (float *)w->scratch, .from = from,
-                       .width = (to - from) * LANES};
+                       .stored = stored, .stage = (float *)w->scratch, .drawn = drawn,
+                       .from = from, .width = (to - from) * LANES};
     if (s->quantised >= 0) p.codes = (golem_q8 *)w->pass->base[s->quantised];
     for (int i = 0; i < s->finishes; i++) p.operand[i] = base_of(&s->finish[i].operand, w);
-    for (int first = 0; first < columns; first += COLUMNS / planes) {
-        int count = columns - first < COLUMNS / planes ? columns - first : COLUMNS / planes;
-        int at = planes * first, wide = planes * count;
+    for (int first = 0, count; first < columns; first += count) {
+        int prompt = first >= drawn, both = !prompt && planes == 2;
+        count = (prompt ? columns : drawn) - first;
+        if (count > COLUMNS / (1 + both)) count = COLUMNS / (1 + both);
+        int at = (int)columns_before(first, drawn, planes), wide = count * (1 + both);
         for (int g = from; g < to; g++) {
-            const uint8_t *group = ga + g * s->a.group_bytes;
-            if (gb) {
-                const uint8_t *other = gb + g * s->b.group_bytes;
-                if (pair && s->a.type == s->b.type)
-                    pair(group, other, s->in, act, at, wide, a, b);
-                else {
-                    dot(group, s->in, act, at, wide, a);
-                    linear->dot[s->b.type](other, s->in, act, at, wide, b);
-                }
-                if (planes == 2) join_planes(a, count), join_planes(b, count);
-                finish_group(&p, a, b, g, first, count);
-            } else if (pair && g + 1 < to) {
-                pair(group, group + s->a.group_bytes, s->in, act, at, wide, a, b);
-                if (planes == 2) join_planes(a, count), join_planes(b, count);
-                finish_group(&p, a, NULL, g++, first, count);
-                finish_group(&p, b, NULL, g, first, count);
-            } else {
-                dot(group, s->in, act, at, wide, a);
-                if (planes == 2) join_planes(a, count);
-                finish_group(&p, a, NULL, g, first, count);
-            }
+            const uint8_t *group = ga + g * s->a.group_bytes, *other = NULL;
+            if (gb) other = gb + g * s->b.group_bytes;
+            else if (g + 1 < to) other = group + s->a.group_bytes;
+            products_of(linear, prompt, s->a.type, gb ? s->b.type : s->a.type, group, other, s->in,
+                        act, at, wide, a, b);
+            if (both) join_planes(a, count);
+            if (both && other) join_planes(b, count);
+            finish_group(&p, a, gb ? b : NULL, g, first, count);
+            if (other && !gb) finish_group(&p, b, NULL, ++g, first, count);
         }
         if (p.codes) quantise_stage(&p, first, count);
     }
@@ -143,32 +148,34 @@ static inline golem_act act_of(const golem_record *r, const golem_worker *w, int
                        .q = (const golem_q8 *)base_of(&r->in[1], w), .n = n};
 }
 
-/* Groups a unit takes. With many columns a few groups are work enough, and share out more evenly. */
-static inline int chunk_of(const golem_segment *s, int columns) {
+/* Groups a unit takes. With many columns a few groups are work enough, and share out more evenly; but
+ * prompt columns are quantised by whole blocks. */
+static inline int chunk_of(const golem_segment *s, int columns, int drawn) {
+    if (columns > drawn && s->quantised >= 0) return GOLEM_PROMPT_BLOCK / LANES;
     return columns >= MANY && s->chunk > FINE ? FINE : s->chunk;
 }
 
-static inline int chunks_of(const golem_segment *s, int columns) {
-    int chunk = chunk_of(s, columns);
+static inline int chunks_of(const golem_segment *s, int columns, int drawn) {
+    int chunk = chunk_of(s, columns, drawn);
     return (s->groups + chunk - 1) / chunk;
 }
 
-/* in: x (rows, in) f32, the same as (in / 32, rows · planes) golem_q8; segments read one or the
- * other. i: planes, 1 or 2 */
+/* in: x (rows, in) f32, the same as (in / 32, columns_before(rows)) golem_q8; segments read one or
+ * the other. i: planes of drawn rows, 1 or 2 */
 static void run_linear(const golem_record *r, golem_worker *w) {
-    int columns = (int)w->pass->extents[r->extent];
-    golem_act act = act_of(r, w, r->i[0] * columns);
+    int columns = (int)w->pass->extents[r->extent], drawn = (int)w->pass->drawn_rows[r->extent];
+    golem_act act = act_of(r, w, (int)columns_before(columns, drawn, r->i[0]));
     if (columns == 0) return;
     for (;;) {
         int unit = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed), i = 0;
-        for (; i < r->segments; unit -= chunks_of(&r->segment[i++], columns))
-            if (unit < chunks_of(&r->segment[i], columns)) break;
+        for (; i < r->segments; unit -= chunks_of(&r->segment[i++], columns, drawn))
+            if (unit < chunks_of(&r->segment[i], columns, drawn)) break;
         if (i == r->segments) return;
         const golem_segment *s = &r->segment[i];
-        int chunk = chunk_of(s, columns), from = unit * chunk;
+        int chunk = chunk_of(s, columns, drawn), from = unit * chunk;
         int to = from + chunk < s->groups ? from + chunk : s->groups;
         int planes = golem_types[s->a.type].act == GOLEM_ACT_Q8 ? r->i[0] : 1;
-        multiply(s, w, &act, planes, columns, from, to, 0, NULL, columns);
+        multiply(s, w, &act, planes, columns, drawn, from, to, 0, NULL, columns);
     }
 }
 

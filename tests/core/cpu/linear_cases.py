@@ -68,44 +68,54 @@ def pack(name: str, rows: np.ndarray, width: int) -> np.ndarray:
     return out
 
 
-def records(x: np.ndarray, isa: str = "portable") -> np.ndarray:
-    """Columns f32 (n, in) quantised: u8 (in / 32, n, bytes of a record)."""
+def records(x: np.ndarray, isa: str = "portable", prompt: bool = False) -> np.ndarray:
+    """Columns f32 (n, in), drawn or prompt, quantised: u8 (in / 32, n, bytes of a record)."""
     n, width = x.shape
     out = np.zeros((width // 32, n, linear.Q8_BYTES), np.uint8)
-    linear.quantise(isa, x, out.reshape(-1))
+    linear.quantise(isa, x, out.reshape(-1), prompt)
     return out
 
 
-def parts(q: np.ndarray) -> dict[str, np.ndarray]:
-    """Fields of records: d, minus (blocks, n, 2), s (blocks, n), q (blocks, n, 2, 16)."""
+def parts(q: np.ndarray, isa: str = "portable", prompt: bool = False) -> dict[str, np.ndarray]:
+    """Fields of records: d, minus (blocks, n, 2), s (blocks, n), q (blocks, n, 2, 16).
+
+    AVX-512 has prompt columns in a form of its own, which linear_avx512_prompt.h describes.
+    """
+    d, s = q[..., 0:8].copy().view("<f4"), q[..., 8:12].copy().view("<f4")[..., 0]
+    if prompt and isa == "avx512":
+        base = q[..., 12:16].copy().view("<f4").astype(np.float64)
+        d, s = d * base * 2.0**127, s * base[..., 0]
     return {
-        "d": q[..., 0:8].copy().view("<f4"),
-        "s": q[..., 8:12].copy().view("<f4")[..., 0],
-        "minus": q[..., 12:20].copy().view("<i4"),
-        "q": q[..., 20:52].copy().view(np.int8).reshape(*q.shape[:2], 2, 16),
+        "d": d,
+        "s": s,
+        "minus": q[..., 16:24].copy().view("<i4"),
+        "q": q[..., 24:56].copy().view(np.int8).reshape(*q.shape[:2], 2, 16),
     }
 
 
-def columns_of(q: np.ndarray) -> np.ndarray:
+def columns_of(q: np.ndarray, isa: str = "portable", prompt: bool = False) -> np.ndarray:
     """The columns records stand for, in f64: (n, in)."""
-    f = parts(q)
+    f = parts(q, isa, prompt)
     x = f["d"].astype(np.float64)[..., None] * f["q"]
     return x.transpose(1, 0, 2, 3).reshape(q.shape[1], -1)
 
 
-def prepare(name: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What the kernels of a type take for columns x, and the f64 values it stands for."""
+def prepare(
+    name: str, x: np.ndarray, how: str = "one", isa: str = "portable"
+) -> tuple[np.ndarray, np.ndarray]:
+    """What a set's kernels of a type take for columns x, and the f64 values it stands for."""
     if TYPES[name][3]:
-        q = records(x)
-        return q, columns_of(q)
+        prompt = how == "prompt"
+        q = records(x, isa, prompt)
+        return q, columns_of(q, isa, prompt)
     return x, x.astype(np.float64)
 
 
 def product(
-    isa: str, name: str, groups, width: int, columns, c0: int, nc: int, pairs: bool = False
+    isa: str, name: str, groups, width: int, columns, c0: int, nc: int, how: str = "one"
 ) -> np.ndarray:
-    """Rows of all groups times nc columns: f32 (nc, 16 groups)."""
+    """Rows of all groups times nc columns, by ``linear.dot``: f32 (nc, 16 groups)."""
     id = TYPES[name][0]
     out = np.full((len(groups) // linear.group_bytes(id, width), nc, 16), np.nan, np.float32)
-    linear.dot(isa, id, groups, width, columns, c0, nc, out, pairs)
+    linear.dot(isa, id, groups, width, columns, c0, nc, out, how)
     return out.transpose(1, 0, 2).reshape(nc, -1)

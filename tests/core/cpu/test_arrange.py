@@ -1,5 +1,7 @@
 """The CPU planner: the record list of known programs, barriers, memory."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -37,7 +39,7 @@ BLOCK = [
 
 
 def test_a_llama_block_is_six_stages_for_one_column():
-    made = shown(chains(decoder(blocks=3)))
+    made = shown([c for c in chains(decoder(blocks=3)) if not c.prompts])
     assert any(made[i : i + len(BLOCK)] == BLOCK for i in range(len(made)))
     assert sum(mark.startswith("|") for mark in BLOCK) == 6
 
@@ -63,7 +65,24 @@ def test_gate_and_attention_quantise_what_they_store_and_keep_no_f32():
     assert gate.segments[0].quantised is not None and gate.segments[0].store is None
     assert gate.segments[0].chunk % 2 == 0
     attend = next(c.head for c in order if c.head.kind == "attend")
-    assert attend.outs[0] is None and attend.outs[1] is not None
+    assert attend.outs[1] is not None  # codes of drawn columns; those of prompts: the next test
+
+
+@pytest.mark.parametrize("d, after", [(64, ["quantise"]), (128, [])])
+def test_attention_quantises_prompts_where_a_key_heads_queries_make_whole_blocks(d, after):
+    """Two query heads share a key head: 128 values, or a prompt's block of 256."""
+    order = chains(decoder(blocks=2, d=d))
+    made = [r.kind for c in order if c.prompts for r in c.records]
+    attend = next(c.head for c in order if c.head.kind == "attend")
+    assert made == after and (attend.outs[0] is None) == (not after)
+
+
+def test_no_other_chain_counts_on_the_barrier_of_one_that_is_only_for_prompts():
+    order = chains(decoder(blocks=3))
+    for chain, after in pairwise(order):
+        if chain.prompts:
+            assert chain.barrier and not chain.replica
+            assert after.barrier and not after.unless_replica
 
 
 def test_f32_weights_quantise_nothing():
@@ -73,7 +92,7 @@ def test_f32_weights_quantise_nothing():
 
 def test_codes_are_made_once_for_all_products_that_read_them():
     order = chains(decoder(blocks=2, experts=4, hidden=128, kind="Q8_0"))
-    made = [r for c in order for r in c.records if r.kind == "quantise"]
+    made = [r for c in order if not c.prompts for r in c.records if r.kind == "quantise"]
     # A block: query, key, value; the experts' gate and up. Attention's result and the experts'
     # activations are quantised in the stores, but for the picked rows of the last; the head.
     assert len(made) == 2 * 2 + 1 + 1

@@ -36,7 +36,7 @@ def test_a_decoder_comes_close_to_the_reference():
         for runs in ([(1, 20, 0, 1)], [(1, 1, 20, 0), (0, 9, 0, 1)], [(0, 1, 9, 0), (1, 1, 21, 0)]):
             mine, theirs = (e.run(one_pass(*runs))["logits"] for e in (ex, truth))
             error = np.sqrt(np.mean((mine - theirs) ** 2) / np.mean(theirs**2))
-            assert error < 0.02
+            assert error < 0.03
 
 
 def test_scoring_nothing_gives_empty_logits_and_still_stores_the_prompt():

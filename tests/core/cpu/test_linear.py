@@ -36,27 +36,28 @@ def test_product_is_the_exact_sum_to_f32_rounding(isa, name):
         rows = random_rows(name, 21, width, rng)
         weights = values(name, rows).astype(np.float64)
         x = rng.standard_normal((9, width)).astype(np.float32) * 3
-        columns, exact = prepare(name, x)
-        got = product(isa, name, pack(name, rows, width), width, columns, 0, 9)
-        bound = np.abs(exact) @ np.abs(weights).T
-        assert np.max(np.abs(got[:, :21] - exact @ weights.T) / bound) < 1e-6
-        assert not got[:, 21:].any()  # the rows that fill the last group
+        for how in ("one", "pairs", "prompt"):
+            columns, exact = prepare(name, x, how, isa)
+            got = product(isa, name, pack(name, rows, width), width, columns, 0, 9, how)
+            bound = np.abs(exact) @ np.abs(weights).T
+            assert np.max(np.abs(got[:, :21] - exact @ weights.T) / bound) < 1e-6, how
+            assert np.max(np.abs(got[:, 21:]), initial=0) < 1e-30  # rows that fill the last group
 
 
 @every_type
-def test_a_columns_bits_depend_on_no_neighbour(isa, name):
+@pytest.mark.parametrize("how", ["one", "prompt"])
+def test_a_columns_bits_depend_on_no_neighbour(isa, name, how):
     need(isa)
     rng = np.random.default_rng(7)
     width = widths(name)[1]
-    groups = pack(name, random_rows(name, 16, width, rng), width)
+    groups = pack(name, random_rows(name, 48, width, rng), width)  # three: a pair, and one alone
     x = rng.standard_normal((24, width)).astype(np.float32)
-    columns, _ = prepare(name, x)
-    alone = np.concatenate(
-        [product(isa, name, groups, width, prepare(name, x[c : c + 1])[0], 0, 1) for c in range(24)]
-    )
+    columns, _ = prepare(name, x, how, isa)
+    each = [prepare(name, x[c : c + 1], how, isa)[0] for c in range(24)]
+    alone = np.concatenate([product(isa, name, groups, width, c, 0, 1, how) for c in each])
     for nc in range(1, 20):
         for c0 in {0, 3, 24 - nc}:
-            got = product(isa, name, groups, width, columns, min(c0, 24 - nc), nc)
+            got = product(isa, name, groups, width, columns, min(c0, 24 - nc), nc, how)
             at = min(c0, 24 - nc)
             assert got.tobytes() == alone[at : at + nc].tobytes(), (nc, at)
 
@@ -72,7 +73,7 @@ def test_two_groups_at_once_give_the_bits_of_one(isa, name):
         columns, _ = prepare(name, rng.standard_normal((21, width)).astype(np.float32))
         for c0, nc in [(0, 1), (5, 2), (2, 3), (1, 4), (0, 8), (3, 11), (0, 21)]:
             one = product(isa, name, groups, width, columns, c0, nc)
-            two = product(isa, name, groups, width, columns, c0, nc, pairs=True)
+            two = product(isa, name, groups, width, columns, c0, nc, "pairs")
             assert two.tobytes() == one.tobytes(), (width, c0, nc)
 
 
@@ -81,10 +82,25 @@ def test_bits_are_those_of_the_portable_kernel(isa, name):
     need(isa)
     rng = np.random.default_rng(11)
     for width in widths(name):
-        groups = pack(name, random_rows(name, 16, width, rng), width)
-        columns, _ = prepare(name, rng.standard_normal((5, width)).astype(np.float32))
+        groups = pack(name, random_rows(name, 32, width, rng), width)
+        x = rng.standard_normal((5, width)).astype(np.float32)
+        columns, _ = prepare(name, x)
         got = product(isa, name, groups, width, columns, 0, 5)
         assert got.tobytes() == product("portable", name, groups, width, columns, 0, 5).tobytes()
+
+
+@pytest.mark.parametrize("name", CODE_TYPES)
+def test_prompt_products_are_those_of_the_portable_kernel_but_for_the_order_of_scales(isa, name):
+    need(isa)
+    rng = np.random.default_rng(11)
+    for width in widths(name):
+        groups = pack(name, random_rows(name, 48, width, rng), width)
+        x = rng.standard_normal((7, width)).astype(np.float32)
+        mine, theirs = (
+            product(i, name, groups, width, prepare(name, x, "prompt", i)[0], 0, 7, "prompt")
+            for i in (isa, "portable")
+        )
+        assert np.max(np.abs(mine - theirs)) < 1e-6 * np.abs(theirs).max() * width**0.5
 
 
 @every_type
@@ -122,11 +138,15 @@ def test_extreme_codes_do_not_overflow(isa, name, byte):
         for at in HALVES[name]:
             blocks[:, at : at + 2] = halves.reshape(blocks.shape)[:, at : at + 2]
     weights = values(name, rows).astype(np.float64)
+    groups = pack(name, rows, width)
     for signs in (np.ones(width), -np.ones(width), np.where(np.arange(width) % 2, 1, -1)):
-        columns, exact = prepare(name, (signs * 127)[None].astype(np.float32))
-        got = product(isa, name, pack(name, rows, width), width, columns, 0, 1)
-        bound = np.abs(exact) @ np.abs(weights).T + 1e-30
-        assert np.max(np.abs(got - exact @ weights.T) / bound) < 1e-6
+        for how in ("one", "prompt"):
+            columns, exact = prepare(
+                name, np.tile(signs * 127, (4, 1)).astype(np.float32), how, isa
+            )
+            got = product(isa, name, groups, width, columns, 0, 4, how)
+            bound = np.abs(exact) @ np.abs(weights).T + 1e-30
+            assert np.max(np.abs(got - exact @ weights.T) / bound) < 1e-6
 
 
 @pytest.mark.parametrize("name", [name for name in CODE_TYPES if name != "MXFP4"])
@@ -162,10 +182,12 @@ def test_a_non_finite_activation_makes_its_columns_products_nan(isa, name, at):
     need(isa)
     width = max(64, TYPES[name][1])
     rows = random_rows(name, 16, width, np.random.default_rng(37))
-    x = np.ones((3, width), np.float32)
+    x = np.ones((5, width), np.float32)
     x[1, at] = np.inf
-    got = product(isa, name, pack(name, rows, width), width, prepare(name, x)[0], 0, 3)
-    assert np.isnan(got[1]).all() and np.isfinite(got[[0, 2]]).all()
+    for how in ("one", "prompt"):
+        columns, _ = prepare(name, x, how, isa)
+        got = product(isa, name, pack(name, rows, width), width, columns, 0, 5, how)
+        assert np.isnan(got[1]).all() and np.isfinite(got[[0, 2, 3, 4]]).all()
 
 
 @pytest.mark.parametrize("exponent", [0, 1, 2, 127, 240])

@@ -139,3 +139,64 @@ class TestQuantise:
         need(isa)
         f = parts(records(np.full((1, 32), tiny, np.float32), isa))
         assert not f["d"].any() and f["s"][0, 0] == 0 and not f["q"].any()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+class TestPromptQuantiser:
+    """Scales are base * 2^k, the base that of the largest of 256 values, k as low as may be."""
+
+    def fields(self, isa, x):
+        need(isa)
+        return parts(records(np.asarray(x, np.float32), isa, prompt=True), isa, prompt=True)
+
+    def test_scales_are_the_least_powers_of_two_and_codes_the_nearest(self, isa):
+        rng = np.random.default_rng(0)
+        x = rng.standard_normal((7, 576)) * 10.0 ** rng.uniform(-2, 2, (7, 576))
+        x = (x * 10.0 ** rng.integers(-20, 20, (7, 1))).astype(np.float32)
+        f = self.fields(isa, x)
+        for block in (slice(0, 8), slice(8, 16), slice(16, 18)):
+            columns = slice(32 * block.start, 32 * block.stop)
+            base = np.abs(x[:, columns]).max(-1).astype(np.float64) / 127
+            scale = f["d"][block] / base[None, :, None]
+            sixteens = x[:, columns].astype(np.float64).reshape(7, -1, 2, 16).transpose(1, 0, 2, 3)
+            sixteens /= base[None, :, None, None]
+            power = np.rint(np.log2(scale))
+            np.testing.assert_allclose(scale, 2.0**power, rtol=1e-6)
+            amax = np.abs(sixteens).max(-1)
+            assert (power <= 0).all() and (amax < 127.5001 * 2.0**power).all()
+            assert (amax > 127.4999 * 2.0**power / 2).all()
+            assert np.abs(f["q"][block] - sixteens / 2.0 ** power[..., None]).max() < 0.5001
+        assert np.array_equal(f["minus"], -f["q"].astype(int).sum(-1))
+        sums = (f["q"].astype(int).sum(-1) * f["d"]).sum(-1)
+        np.testing.assert_allclose(f["s"], sums, rtol=1e-6, atol=1e-6 * np.abs(f["d"]).max())
+
+    def test_a_large_value_takes_half_a_bit_from_the_sixteen_beside_it(self, isa):
+        x = np.random.default_rng(8).standard_normal((1, 256)).astype(np.float32)
+        x[:, 16:32] *= 1e-6
+        f = self.fields(isa, x)
+        made = (f["d"][..., None] * f["q"]).transpose(1, 0, 2, 3).reshape(16, 16)
+        error = np.abs(made - x.reshape(16, 16)).max(-1)
+        assert np.all(error <= np.abs(x).reshape(16, 16).max(-1) / 127 * 1.0001)
+
+    def test_codes_are_those_of_the_portable_quantiser(self, isa):
+        rng = np.random.default_rng(5)
+        x = rng.integers(0, 2**32, (40, 320), dtype=np.uint32).view(np.float32)
+        x[:20] = rng.standard_normal((20, 320))
+        mine, theirs = self.fields(isa, x), self.fields("portable", x)
+        for name in ("q", "minus"):
+            assert np.array_equal(mine[name], theirs[name])
+        np.testing.assert_allclose(mine["d"], theirs["d"], rtol=1e-6)
+
+    @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+    def test_a_non_finite_value_poisons_its_sixteen_only(self, isa, bad):
+        x = np.ones((1, 64))
+        x[0, 20] = bad
+        f = self.fields(isa, x)
+        assert np.isnan(f["d"][0, 0, 1]) and not f["q"][0, 0, 1].any()
+        assert np.isnan(f["s"][0, 0]) and np.isfinite(f["s"][1, 0])
+        assert np.array_equal(f["q"][[0, 1, 1], 0, [0, 0, 1]], np.full((3, 16), 127))
+
+    @pytest.mark.parametrize("tiny", [0.0, 1e-45, 1e-38, 9e-31])
+    def test_what_is_almost_zero_is_zero(self, isa, tiny):
+        f = self.fields(isa, np.full((1, 32), tiny))
+        assert not f["q"].any() and not f["d"].any()
