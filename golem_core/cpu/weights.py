@@ -20,6 +20,7 @@ from golem_core.graph.weights import Weight
 
 BATCH = 64 << 20  # bytes repacked between two reports of progress
 ALIGN = 64
+GROUP = 16  # rows of a group
 
 
 @dataclass(frozen=True)
@@ -94,24 +95,43 @@ class WeightStore:
             group, experts, each = sizes[key]
             self._matrices[key] = Matrix(at, group, each, experts * each)
             self._kept.append(w)
-            release = int(_on_file_map(w.data))
-            jobs.append(
-                (
-                    w.data.ctypes.data,
-                    w.data.strides[-2],
-                    w.data.strides[0],
-                    at,
-                    group,
-                    w.type.id,
-                    experts,
-                    w.out,
-                    w.width,
-                    release,
-                    experts * each,
-                )
-            )
+            jobs += _jobs(w, at, group, experts, each)
             at += experts * each
         return jobs
+
+
+def _jobs(w: Weight, at: int, group: int, experts: int, each: int) -> Iterable[tuple]:
+    """What Pool.load takes, and the bytes it makes, in pieces of about a batch.
+
+    A piece's source leaves memory with its batch, so at no time is a large matrix there twice.
+    """
+    source, row, expert = w.data.ctypes.data, w.data.strides[-2], w.data.strides[0]
+    release = int(_on_file_map(w.data))
+    if experts > 1:
+        step = max(1, BATCH // each)
+        for first in range(0, experts, step):
+            count = min(step, experts - first)
+            start, to = source + first * expert, at + first * each
+            shape = (count, w.out, w.width)
+            yield start, row, expert, to, group, w.type.id, *shape, release, count * each
+        return
+    step = max(1, BATCH // group) * GROUP
+    for first in range(0, w.out, step):
+        rows = min(step, w.out - first)
+        to, size = at + first // GROUP * group, -(-rows // GROUP) * group
+        yield (
+            source + first * row,
+            row,
+            expert,
+            to,
+            group,
+            w.type.id,
+            1,
+            rows,
+            w.width,
+            release,
+            size,
+        )
 
 
 def multiplied(program: Program) -> Iterable[Weight]:
@@ -131,7 +151,7 @@ def _sizes(w: Weight) -> tuple[int, int, int]:
     if w.data.strides[-1] != 1:
         raise ProgramError(f"{w.name}: the bytes of its rows do not lie together")
     group = _executor.group_bytes(w.type.id, w.width)
-    return group, experts, group * -(-w.out // 16)
+    return group, experts, group * -(-w.out // GROUP)
 
 
 def _on_file_map(array: np.ndarray) -> bool:

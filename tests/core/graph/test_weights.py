@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from golem_core.cpu import CpuExecutor
+from golem_core.cpu import CpuExecutor, weights
 from golem_core.formats.blocks import by_name, random_blocks
 from golem_core.graph.builder import Builder
 from golem_core.graph.weights import Weight, WeightError
@@ -57,3 +57,29 @@ def test_half_of_the_rows_of_every_expert(kind):
         for name, wanted in truth.items():
             error = np.sqrt(((found[name] - wanted) ** 2).mean() / (wanted**2).mean())
             assert error < 0.02, name
+
+
+@pytest.mark.parametrize("shape", [(1000, 128), (9, 40, 128)])
+def test_a_matrix_repacked_in_pieces_is_the_same(shape, monkeypatch):
+    """Batches of 8 KiB: some 56 rows, or two experts, of which the last are fewer."""
+    w = weight("Q8_0", *shape)
+    p = Builder("pieces")
+    x = p.input("x", (p.axis("n", 4), 128))
+    if len(shape) == 2:
+        p.output("y", p.linear(x, w))
+    else:
+        p.output("y", p.linear_by_expert(x, w, p.input("ids", (p.columns, 2), "i32")))
+    rng = np.random.default_rng(2)
+    inputs = {"x": rng.standard_normal((4, 128)).astype(np.float32)}
+    if len(shape) == 3:
+        inputs["ids"] = rng.integers(0, 9, (4, 2)).astype(np.int32)
+    program = p.build()
+    with CpuExecutor(program, threads=2) as ex:
+        whole = ex.run(inputs, ("y",))["y"].copy()
+    monkeypatch.setattr(weights, "BATCH", 8 << 10)
+    told = []
+    with CpuExecutor(program, threads=2, progress=told.append) as ex:
+        np.testing.assert_array_equal(ex.run(inputs, ("y",))["y"], whole)
+    assert len(told) > 3
+    assert told == sorted(told)
+    assert told[-1] == 1
