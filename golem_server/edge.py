@@ -16,6 +16,7 @@ HEADER_SECONDS = 20.0  # from the first byte of a request, or from the connectio
 BODY_SECONDS = 60.0  # for a body, and a second more for every BODY_RATE bytes that have come
 BODY_RATE = 1 << 10
 IDLE_SECONDS = 120.0  # a connection may wait for its next request
+EVICT_SECONDS = 1.0  # … or so long, where there are as many connections as may be
 LINGER_SECONDS = 30.0  # what a refused client still sends is read and dropped for so long
 LINGER_IDLE_SECONDS = 5.0  # … and not longer than this when nothing comes
 

@@ -55,7 +55,9 @@ class Worker(ThreadWorker):
     def notify(self) -> None:
         """The main loop's heartbeat, once a second."""
         super().notify()
-        late = time.monotonic() - edge.HEADER_SECONDS
+        # Each holds a thread, so none may be slow where they hold half of them.
+        crowded = len(self._reading) > self.cfg.threads // 2
+        late = time.monotonic() - (edge.EVICT_SECONDS if crowded else edge.HEADER_SECONDS)
         for conn, since in list(self._reading.items()):
             if since < late:
                 with contextlib.suppress(OSError):

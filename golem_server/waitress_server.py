@@ -174,6 +174,13 @@ class Channel(HTTPChannel):
             with contextlib.suppress(OSError):
                 self.socket.shutdown(socket.SHUT_WR)
 
+    @property
+    def waits_since(self) -> float | None:
+        """Since when nothing whole was asked, None while an answer is owed."""
+        if self.requests or self.total_outbufs_len:
+            return None
+        return self.idle_since if self.request is None else max(self.request.began, self.idle_since)
+
     def look(self, now: float) -> None:
         """Ends whatever took too long; called on the loop's thread every second."""
         if self.requests:
@@ -230,7 +237,7 @@ class Serving:
         if accepted is None:
             return
         connection, address = accepted
-        if len(self.active_channels) >= self.adj.connection_limit:
+        if len(self.active_channels) >= self.adj.connection_limit and not self._evict():
             refusal = edge.crowded(self.adj.connection_limit)
             self._tell(refusal.message)
             with contextlib.suppress(OSError), connection:
@@ -240,6 +247,20 @@ class Serving:
         with contextlib.suppress(OSError):  # it is gone already
             self.set_socket_options(connection)
         self.channel_class(self, connection, self.fix_addr(address), self.adj, map=self._map)
+
+    def _evict(self) -> bool:
+        """Closes the connection that asks for nothing and has done so for longest, if there is
+        one."""
+        now = time.monotonic()
+        waits = [(channel.waits_since, channel) for channel in self.active_channels.values()]
+        idle = [one for one in waits if one[0] is not None]
+        if not idle:
+            return False
+        since, channel = min(idle, key=lambda one: one[0])
+        if now - since < edge.EVICT_SECONDS:
+            return False
+        channel.handle_close()
+        return True
 
     def _tell(self, text: str) -> None:
         """A line of the log, not more often than every second."""

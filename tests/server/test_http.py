@@ -1,12 +1,13 @@
 """What is wrong before a request is one, on raw sockets: golem's errors, not the web server's."""
 
+import contextlib
 import json
 import re
 import socket
 
 import pytest
 
-from tests.server.conftest import PATIENCE, chat_body
+from tests.server.conftest import PATIENCE, chat_body, receive
 from tests.server.test_chat import CHAT
 
 POST = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\n".encode()
@@ -178,7 +179,7 @@ def test_an_idle_connection_is_closed_after_its_time(start):
 
 @pytest.mark.parametrize("start", ["waitress"], indirect=True)
 def test_one_connection_too_many_is_told_so(start):
-    server = start(FAKE_CONNECTIONS="3").ready()
+    server = start(FAKE_CONNECTIONS="3", FAKE_EVICT_SECONDS="1000").ready()
     held = [connect(server) for _ in range(3)]
     for connection in held:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -191,6 +192,24 @@ def test_one_connection_too_many_is_told_so(start):
     server.until(lambda: _answers(server))
     for connection in held:
         connection.close()
+
+
+@pytest.mark.parametrize("start", ["waitress"], indirect=True)
+def test_half_requests_make_room_for_whole_ones(start):
+    server = start(FAKE_CONNECTIONS="3", FAKE_EVICT_SECONDS="0").ready()
+    with server.open(CHAT, chat_body("say hi")) as running:
+        held = [connect(server) for _ in range(5)]
+        for connection in held:
+            connection.sendall(POST)
+        assert server.chat("hello")[0] == 200
+        assert b'"content":"hi"' in receive(running, lambda got: got.endswith(b"}"))
+    closed = 0
+    for connection in held:
+        connection.settimeout(PATIENCE if not closed else 0.01)
+        with contextlib.suppress(TimeoutError, ConnectionResetError):
+            closed += connection.recv(1000) == b""
+        connection.close()
+    assert closed >= 1
 
 
 def _answers(server):
