@@ -1,15 +1,18 @@
 """Does a server stay whole under many clients that come, and leave, as they like?
 
-    python benchmarks/soak.py --model MODEL.gguf --seconds 120 --clients 200
+    python -m benchmarks.soak --model MODEL.gguf --minutes 10 --clients 32
 
-starts a server of its own on the loopback interface and plays clients that ask, streamed or not,
-and hang up at random: while they wait, while the prompt is read, in the middle of an answer, with
-FIN or with RST. Then it says whether
+starts a server of its own on the loopback interface and plays clients that ask a random mixture of
+every route (mixture.py), streamed or not, and hang up at random: while they wait, while the prompt
+is read, in the middle of an answer, with FIN or with RST. Now and then one lets go of the model, or
+asks for a second one, which takes its place. Then it says whether
 
-- every answer that was waited for came whole, and the same prompt got the same greedy text;
+- every answer that was waited for came whole, and the same prompt got the same greedy text,
+  whichever dialect asked;
 - afterwards no slot is held and nothing waits;
 - threads and file descriptors are as many as before, and the server's own threads within bounds;
-- the memory of the last quarter is within 5 % of the first quarter's.
+- the memory of the last quarter is within 5 % of the first quarter's, and after the second minute
+  it grows by less than 1 MB a minute.
 
 The exit status is 1 when something does not hold.
 """
@@ -20,23 +23,30 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean
+from statistics import linear_regression, mean
+
+from benchmarks.mixture import Ask, draw
+from golem_core.pins import Manifest
 
 ROOT = Path(__file__).parents[1]
-TOPICS = ("rain", "bread", "ships", "winter", "clocks", "maps", "bees", "salt", "glass", "trains")
-MOST_TOKENS = 24
+MODELS = ("first", "second")  # copies of one file; only one of them is in memory at a time
 SETTLE_SECONDS = 60.0
 GROWTH = 1.05
+SLOPE = 1e6  # bytes a minute, once two have gone
+WARM_SECONDS = 120.0
+CACHE_RAM = "16MiB"  # is full before anything is measured
 POOLS = ("waitress", "ThreadPoolExecutor")  # gunicorn's grows up to its bound as it is needed
 
 
@@ -50,21 +60,25 @@ class State:
         self.service = service
 
     def on_get(self, req, resp):
-        engine = self.service.engine
+        engines = [
+            engine
+            for resident in self.service.residency.residents()
+            if (engine := self.service.residency.engine(resident.entry.name)) is not None
+        ]
+        totals = self.service.records.totals
         with open("/proc/self/statm") as statm:
             pages = int(statm.read().split()[1])
         names = [thread.name for thread in threading.enumerate()]
         pool = sum(name.startswith(POOLS) for name in names)
         resp.media = {
-            "busy": engine.busy,
-            "slots": sum(slot.is_processing for slot in engine.slots),
+            "busy": sum(engine.busy for engine in engines),
+            "slots": sum(slot.is_processing for engine in engines for slot in engine.slots),
             "threads": len(names) - pool,
             "pool": pool,
             "pool_bound": self.service.server.server_threads,
             "descriptors": len(os.listdir("/proc/self/fd")),
             "bytes": pages * os.sysconf("SC_PAGE_SIZE"),
-            "cancelled": engine.stats.cancelled,
-            "finished": engine.stats.finished,
+            "answers": totals.answers,
         }
 
 
@@ -93,17 +107,18 @@ class Tally:
     """What the clients saw."""
 
     outcomes: Counter = field(default_factory=Counter)
-    texts: dict[str, str] = field(default_factory=dict)  # prompt -> its first whole answer
+    texts: dict[str, str] = field(default_factory=dict)  # what was asked -> its first whole answer
     wrong: list[str] = field(default_factory=list)
 
 
 class Client:
     """One client after another in the same place."""
 
-    def __init__(self, port: int, seed: int, tally: Tally):
+    def __init__(self, port: int, seed: int, tally: Tally, models: tuple[str, ...]):
         self.port = port
         self.random = random.Random(seed)
         self.tally = tally
+        self.models = models
 
     async def play(self, until: float) -> None:
         """Ask again and again until the time has come."""
@@ -114,25 +129,18 @@ class Client:
                 self.tally.wrong.append(f"the connection broke: {error!r}")
 
     async def ask(self) -> str:
-        topic = self.random.choice(TOPICS)
-        prompt = f"Tell me about {topic}. " + "Be kind. " * self.random.choice((0, 3, 40))
-        streamed = self.random.random() < 0.6
-        body = {
-            "messages": [{"role": "user", "content": prompt}],
-            "temperature": 0,
-            "max_tokens": MOST_TOKENS,
-            "stream": streamed,
-        }
+        """One request; what became of it."""
+        asked = draw(self.random, self.models)
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
-            writer.write(request(body))
-            if self.random.random() < 0.5:
+            writer.write(asked.raw)
+            if asked.leaves and self.random.random() < 0.5:
                 return await self.leave(reader, writer)
             received = await reader.read()
         finally:
             writer.close()
-        self.check(prompt, streamed, received)
-        return "streamed" if streamed else "whole"
+        self.check(asked, received)
+        return asked.kind
 
     async def leave(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """Hang up after a while, or after some of the answer."""
@@ -150,67 +158,66 @@ class Client:
             return f"reset {when}"
         return f"closed {when}"
 
-    def check(self, prompt: str, streamed: bool, received: bytes) -> None:
-        head, _, rest = received.partition(b"\r\n\r\n")
-        if b" 200 " not in head.split(b"\r\n")[0]:
-            self.tally.wrong.append(f"{head[:60]!r} {rest[:200]!r}")
+    def check(self, asked: Ask, received: bytes) -> None:
+        """Whether the answer is whole, and the one given before."""
+        head, _, body = received.partition(b"\r\n\r\n")
+        status = int(head[9:12]) if head.startswith(b"HTTP/1.1 ") else 0
+        if status not in asked.status:
+            self.tally.wrong.append(f"{asked.kind} {asked.path} {status} {body[:200]!r}")
             return
-        text = streamed_text(rest) if streamed else whole_text(rest)
+        if status != 200:
+            return
+        if b"transfer-encoding: chunked" in head.lower():
+            body = unchunked(body)
+        try:
+            text = asked.text(body)
+        except (ValueError, KeyError, IndexError, TypeError):
+            text = None
         if text is None:
-            self.tally.wrong.append(f"an answer that is not whole: …{rest[-120:]!r}")
-        elif text != self.tally.texts.setdefault(prompt, text):
-            self.tally.wrong.append(f"two texts for one prompt: {text!r}")
+            self.tally.wrong.append(f"{asked.path}: an answer that is not whole: …{body[-120:]!r}")
+        elif asked.same and text != self.tally.texts.setdefault(asked.same, text):
+            self.tally.wrong.append(f"{asked.path}: two texts for one prompt: {text!r}")
 
 
-def request(body: dict) -> bytes:
-    """A POST as bytes."""
-    payload = json.dumps(body).encode()
-    return (
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-        + f"Content-Length: {len(payload)}\r\n\r\n".encode()
-        + payload
-    )
-
-
-def whole_text(body: bytes) -> str | None:
-    """The text of an unstreamed answer, None when something is missing."""
-    try:
-        (choice,) = json.loads(body)["choices"]
-    except (ValueError, KeyError):
-        return None
-    return choice["message"]["content"] if choice["finish_reason"] in ("stop", "length") else None
-
-
-def streamed_text(body: bytes) -> str | None:
-    """The text of a chunked stream, None when its end is missing."""
-    text, reason, done = "", None, False
-    for line in body.split(b"\n"):
-        if line.startswith(b"data: {"):
-            (choice,) = json.loads(line[6:])["choices"]
-            text += choice["delta"].get("content") or ""
-            reason = choice["finish_reason"] or reason
-        done = done or line.startswith(b"data: [DONE]")
-    return text if done and reason in ("stop", "length") else None
+def unchunked(body: bytes) -> bytes:
+    """The contents of a chunked body; what is missing at its end stays missing."""
+    whole = b""
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        count = int(size, 16)
+        whole += rest[:count]
+        body = rest[count + 2 :]
+    return whole
 
 
 class Watched:
     """The server's process, looked at from outside."""
 
-    def __init__(self, arguments: argparse.Namespace):
+    def __init__(self, arguments: argparse.Namespace, folder: Path):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
+        second = Path(shutil.copy(arguments.model, folder / "second.gguf"))
+        Manifest.read(folder).pin([second], MODELS[1])
         environ = {k: v for k, v in os.environ.items() if not k.startswith("GOLEM_")} | {
-            "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}",
+            "PYTHONPATH": str(ROOT),
             "GOLEM_MODEL": str(arguments.model),
+            "GOLEM_ALIAS": MODELS[0],
+            "GOLEM_MODELS": str(folder),
+            "GOLEM_SLOT_SAVE_PATH": str(folder),
+            "GOLEM_CACHE_RAM": CACHE_RAM,
             "GOLEM_ADDR": f"127.0.0.1:{self.port}",
             "GOLEM_PARALLEL": str(arguments.parallel),
             "GOLEM_CONTEXT": str(512 * arguments.parallel),
         }
-        command = [sys.executable, "-c", "import sys, soak; sys.exit(soak.serve())"]
+        command = [
+            sys.executable,
+            "-c",
+            "import sys; from benchmarks import soak; sys.exit(soak.serve())",
+        ]
         if arguments.server == "gunicorn":
             command = [sys.executable, "-m", "gunicorn", "--log-level", "warning"]
-            command += ["-c", "python:golem_server.gunicorn_conf", "soak:create_app()"]
+            command += ["-c", "python:golem_server.gunicorn_conf", "benchmarks.soak:create_app()"]
         self.process = subprocess.Popen(command, env=environ, cwd=ROOT)
 
     async def state(self) -> dict | None:
@@ -222,6 +229,14 @@ class Watched:
         finally:
             writer.close()
         return json.loads(body) if b" 200 " in head.split(b"\r\n")[0] else None
+
+    async def bring(self, model: str) -> None:
+        """Have a model in memory."""
+        asked = Ask("load", "POST", "/api/generate", {"model": model})
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(asked.raw)
+        await reader.read()
+        writer.close()
 
     async def until(self, condition) -> dict:
         """The first state that fulfils a condition."""
@@ -243,22 +258,27 @@ async def soak(watched: Watched, arguments: argparse.Namespace) -> int:
     await watched.until(lambda state: True)
     tally = Tally()
     # One round of everything, so that buffers and caches exist before anything is measured.
-    warm = [Client(watched.port, -seed - 1, tally) for seed in range(arguments.clients)]
+    warm = [Client(watched.port, -seed - 1, tally, MODELS) for seed in range(arguments.clients)]
     await asyncio.gather(*(client.ask() for client in warm))
+    await watched.bring(MODELS[0])
     before = await watched.until(lambda state: not state["busy"])
 
     until = time.monotonic() + arguments.seconds
-    clients = [Client(watched.port, arguments.seed + i, tally) for i in range(arguments.clients)]
+    clients = [
+        Client(watched.port, arguments.seed + i, tally, MODELS) for i in range(arguments.clients)
+    ]
     playing = asyncio.gather(*(client.play(until) for client in clients))
     sizes = []
     while not playing.done():
         await asyncio.wait([playing], timeout=1.0)
         sizes.append((await watched.state())["bytes"])
     await playing
+    await watched.bring(MODELS[0])
     after = await watched.until(lambda state: not state["busy"])
 
     quarter = max(1, len(sizes) // 4)
     first, last = mean(sizes[:quarter]), mean(sizes[-quarter:])
+    slope = growth(sizes)
     checks = {
         "answers whole and equal": not tally.wrong,
         "slots idle": not after["slots"] and not after["busy"],
@@ -266,12 +286,15 @@ async def soak(watched: Watched, arguments: argparse.Namespace) -> int:
         and after["pool"] <= after["pool_bound"],
         "descriptors as before": after["descriptors"] <= before["descriptors"],
         "memory within 5 %": last <= first * GROWTH,
+        "memory grows by less than 1 MB a minute": slope is None or slope < SLOPE,
     }
     print(f"clients {arguments.clients}, {arguments.seconds:.0f} s, {arguments.server}")
     for outcome, count in sorted(tally.outcomes.items()):
         print(f"  {outcome:<16} {count}")
-    print(f"  cancelled in the engine {after['cancelled']}, finished {after['finished']}")
+    print(f"  {'in all':<16} {tally.outcomes.total()}, {after['answers']} reached the engine")
     print(f"  memory {first / 2**20:.1f} -> {last / 2**20:.1f} MiB ({last / first:.3f})")
+    if slope is not None:
+        print(f"  {slope / 1e6:+.2f} MB a minute after the first two")
     for name in ("threads", "pool"):
         print(f"  {name} {before[name]} -> {after[name]}")
     print(f"  descriptors {before['descriptors']} -> {after['descriptors']}")
@@ -282,21 +305,34 @@ async def soak(watched: Watched, arguments: argparse.Namespace) -> int:
     return 0 if all(checks.values()) else 1
 
 
+def growth(sizes: list[int]) -> float | None:
+    """Bytes a minute by which the sizes of every second grow, the first two minutes left out."""
+    times = [second for second in range(len(sizes)) if second >= WARM_SECONDS]
+    if len(times) < WARM_SECONDS / 2:
+        return None
+    slope, _ = linear_regression(times, [sizes[second] for second in times])
+    return 60 * slope
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--minutes", type=float, help="instead of --seconds")
+    parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--parallel", type=int, default=8)
     parser.add_argument("--server", choices=("waitress", "gunicorn"), default="waitress")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    watched = Watched(arguments)
-    try:
-        return asyncio.run(soak(watched, arguments))
-    finally:
-        watched.process.send_signal(signal.SIGTERM)
-        watched.process.wait()
+    if arguments.minutes is not None:
+        arguments.seconds = 60 * arguments.minutes
+    with tempfile.TemporaryDirectory() as folder:
+        watched = Watched(arguments, Path(folder))
+        try:
+            return asyncio.run(soak(watched, arguments))
+        finally:
+            watched.process.send_signal(signal.SIGTERM)
+            watched.process.wait()
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ class _Writer:
         self._fields = request.response_fields or ()
         self._timed = bool(request.timings_per_token)
         self._entries = [Entries(tokenizer, after) for _ in jobs]
+        self._held = [""] * len(jobs)  # text of tokens that left a character unfinished
         self._reports = Reports(jobs, self._timed)
 
     def _part(
@@ -61,8 +62,10 @@ class _Writer:
     def _step(self, index: int, step: Step) -> bytes:
         entries = self._entries[index]
         entries.take(step)
-        if not step.whole:
+        self._held[index] += step.text
+        if not step.whole and not step.end:
             return b""
+        text, self._held[index] = self._held[index], ""
         job = self._jobs[index]
         at_stop_text = step.end and job.result is not None and job.result.stop_type == "word"
         more: dict[str, Any] = {}
@@ -70,7 +73,7 @@ class _Writer:
             more["timings"] = so_far(job, step)
         if probabilities := entries.release():
             more["completion_probabilities"] = probabilities
-        return self._part(index, step.text, [step.token], step.count, more)
+        return self._part(index, text, [step.token], step.count, more)
 
     def ending(self, index: int, result: Result) -> bytes:
         request = self._jobs[index].request

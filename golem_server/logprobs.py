@@ -25,18 +25,23 @@ class Entries:
         self._tokenizer = tokenizer
         self._value, self._top = ("prob", "top_probs") if after else ("logprob", "top_logprobs")
         self._after = after
+        self._text = ""  # of tokens that left a character unfinished and have no entry
         self._waiting: list[Entry] = []
 
     def take(self, step: Step) -> None:
         """Makes the entry of a step, if it has one."""
-        if step.probs is None or not step.whole:
+        if step.probs is None:
             return
+        self._text += step.text
+        if not step.whole:
+            return
+        text, self._text = self._text, ""
         top = [one for one in step.probs.top if one[1] > 0 or not self._after]
         self._waiting.append(
             {
                 "id": step.token,
-                "token": step.text,
-                "bytes": list(step.text.encode()),
+                "token": text,
+                "bytes": list(text.encode()),
                 self._value: max(step.probs.drawn, LOWEST),
                 self._top: [self._candidate(*one) for one in top],
             }

@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from golem_core.sample import Probs
+from golem_core.schedule import Step
+from golem_server.logprobs import Entries
 from tests.server.recorded import BANNED, HELLO, RECORDED
 from tests.server.test_chat import OWN, shape
 
@@ -282,3 +285,36 @@ def test_fields_that_ask_for_nothing_are_taken(tiny):
     nothing = {"cache_prompt": True, "backend_sampling": False, "lora": [], "n_discard": 0}
     nothing |= {"grammar": "", "sse_ping_interval": -1, "stream_options": {}, "n_cache_reuse": 0}
     assert json.dumps(tiny.ask("/completion", {"prompt": "hello", "n_predict": 1, **nothing}))
+
+
+class Halves:
+    """A fake vocabulary in which a token ends inside of a character."""
+
+    PIECES = (b"a\xf0\x9f", b"\x99\x82b", b"", b"c")
+
+    def piece(self, token):
+        return self.PIECES[token]
+
+
+def test_text_before_an_unfinished_character_is_not_lost():
+    """A token may bring whole characters and the beginning of one."""
+    drawn = [(0, "a", False), (1, "🙂b", True), (3, "c", True)]
+    steps = [
+        Step(token, text, place + 1, whole, Probs(-1.0, ()), False)
+        for place, (token, text, whole) in enumerate(drawn)
+    ]
+    entries = Entries(Halves())
+    for step in steps:
+        entries.take(step)
+    assert [entry["token"] for entry in entries.release()] == ["a🙂b", "c"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_stream_holds_all_of_the_text_whatever_bytes_are_drawn(tiny, seed):
+    """The model is random: most of what it says is no text at all."""
+    asked = {"prompt": "hello", "n_predict": 40, "seed": seed, "temperature": 3, "top_k": 0}
+    whole = tiny.ask("/completion", asked | {"n_probs": 1})
+    events = tiny.events("/completion", asked)
+    assert "".join(event["content"] for event in events) == whole["content"]
+    told = "".join(entry["token"] for entry in whole["completion_probabilities"])
+    assert whole["content"].startswith(told)
