@@ -197,6 +197,7 @@ class Watched:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
+        self.refused = b""  # what the server last said instead of its state
         second = Path(shutil.copy(arguments.model, folder / "second.gguf"))
         Manifest.read(folder).pin([second], MODELS[1])
         environ = {k: v for k, v in os.environ.items() if not k.startswith("GOLEM_")} | {
@@ -228,7 +229,10 @@ class Watched:
             head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         finally:
             writer.close()
-        return json.loads(body) if b" 200 " in head.split(b"\r\n")[0] else None
+        if b" 200 " in head.split(b"\r\n")[0]:
+            return json.loads(body)
+        self.refused = head + body
+        return None
 
     async def bring(self, model: str) -> None:
         """Have a model in memory."""
@@ -271,7 +275,10 @@ async def soak(watched: Watched, arguments: argparse.Namespace) -> int:
     sizes = []
     while not playing.done():
         await asyncio.wait([playing], timeout=1.0)
-        sizes.append((await watched.state())["bytes"])
+        if (state := await watched.state()) is None:
+            tally.wrong.append(f"GET /soak: {watched.refused[:300]!r}")
+        else:
+            sizes.append(state["bytes"])
     await playing
     await watched.bring(MODELS[0])
     after = await watched.until(lambda state: not state["busy"])
