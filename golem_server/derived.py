@@ -16,6 +16,9 @@ from golem_core.pins import replace_file
 from golem_server.errors import Refusal
 
 SUFFIX = ".model.json"
+MOST = 1000  # models a folder may hold
+LARGEST = 1 << 20  # bytes of one
+_LONGEST = 180  # characters of a name in its file's
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,12 @@ class FolderStore:
             return None
 
     def put(self, derived: Derived) -> None:
-        """Raises Refusal when the folder cannot be written."""
+        """Raises Refusal when it is too large, one too many, or the folder cannot be written."""
         text = json.dumps(asdict(derived) | {"digest": f"sha256:{derived.digest}"}, indent=1)
+        if len(text) > LARGEST:
+            raise Refusal(f"a made model may take {LARGEST >> 20} MiB, this one is larger")
+        if len(list(self.folder.glob(f"*{SUFFIX}"))) >= MOST:
+            raise Refusal(f"{self.folder} holds {MOST} made models already: delete some")
         try:
             replace_file(self._path(derived.key), text.encode())
         except OSError as error:
@@ -101,7 +108,10 @@ class FolderStore:
         return True
 
     def _path(self, key: str) -> Path:
-        return self.folder / (quote(key, safe="") + SUFFIX)
+        quoted = quote(key, safe="")
+        if len(quoted) > _LONGEST:
+            quoted = f"{quoted[: _LONGEST - 65]}~{hashlib.sha256(key.encode()).hexdigest()}"
+        return self.folder / (quoted + SUFFIX)
 
     def _read(self, path: Path) -> Derived:
         try:

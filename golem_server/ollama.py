@@ -60,7 +60,6 @@ class _Call:
         asked: Asked,
         derived: Derived | None,
         entry: Entry,
-        began: int,
     ):
         self.service = service
         self.req = req
@@ -69,7 +68,6 @@ class _Call:
         self.engine: Engine = service.acquire(req, entry.name, asked.stays)
         self.model = _with_template(self.engine.model, derived.template if derived else "")
         self.options: Options = merged_options(asked, derived, self.engine.context)
-        self.began = began
 
     @property
     def loaded(self) -> float:
@@ -97,9 +95,10 @@ class _Call:
         """The refusal of a prompt that does not fit."""
         if self.asked.shift is False:
             return Refusal(TOO_LONG)
+        over = f"num_ctx {self.room}" if tokens > self.room else f"num_ctx {self.room} has room for"
         gone = f" with the {dropped} oldest messages dropped" if dropped else ""
         return Refusal(
-            f"the prompt is {tokens} tokens, more than num_ctx {self.room}{gone}: Ollama would cut "
+            f"the prompt is {tokens} tokens, more than {over}{gone}: Ollama would cut "
             "tokens out of its middle (num_keep), which golem does not; shorten the last message "
             "or raise num_ctx (up to this server's -context)"
         )
@@ -219,7 +218,7 @@ class Chat(_Resource):
         if not asked.messages:
             self._empty(req, resp, asked, entry, ChatTold(asked.name, began, 0.0, None))
             return
-        call = _Call(self.service, req, asked, derived, entry, began)
+        call = _Call(self.service, req, asked, derived, entry)
         with call.engine.entering():
             turn, request, fields = self._turn(call, asked)
             req.env[NOTE].prompts.append(turn.text)
@@ -245,7 +244,7 @@ class Generate(_Resource):
             told = GenerateTold(asked.name, began, 0.0, None, context=False)
             self._empty(req, resp, asked, entry, told)
             return
-        call = _Call(self.service, req, asked, derived, entry, began)
+        call = _Call(self.service, req, asked, derived, entry)
         plain = asked.raw or asked.suffix
         with call.engine.entering():
             answer, reply = self._plain(call, asked) if plain else self._templated(call, asked)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from falcon.testing import TestClient
@@ -130,7 +131,11 @@ def test_complaint_4_what_num_ctx_dropped_is_seen_or_refused(ask):
     error = ask("/api/chat", 400, messages=talk, options={"num_ctx": 8}, shift=False)["error"]
     assert error.startswith("the prompt is longer than the context length currently available")
     error = ask("/api/generate", 400, prompt="x" * 300)["error"]
-    assert "more than num_ctx 256" in error
+    assert "more than num_ctx 256: Ollama" in error
+    exact = "x" * (256 - len("<user>\n<assistant>"))
+    error = ask("/api/generate", 400, prompt=exact)["error"]
+    assert error.startswith("the prompt is 256 tokens, more than num_ctx 256 has room for: Ollama")
+    assert ask("/api/generate", prompt=exact[1:])["eval_count"] == 1
     error = ask("/api/chat", 400, messages=talk, options={"num_ctx": 1000})["error"]
     assert error.startswith('option "num_ctx" is 1000, and a conversation has 256 positions here')
 
@@ -367,6 +372,25 @@ def test_one_that_was_edited_by_hand_is_refused(tmp_path, edit):
     assert store.all() == []
     store.put(MADE)
     assert store.get("me/m:latest") == MADE
+
+
+def test_long_names_are_kept_apart(tmp_path):
+    store = FolderStore(tmp_path)
+    names = [f"{'h' * 300}/{'n' * 80}/{'m' * 80}:{tag}" for tag in ("a", "b")]
+    for name in names:
+        store.put(replace(MADE, key=canonical(name), system=name))
+    assert [store.get(canonical(name)).system for name in names] == names
+
+
+def test_a_folder_is_not_filled_over_the_network(tmp_path, monkeypatch):
+    store = FolderStore(tmp_path)
+    with pytest.raises(Refusal, match="may take 1 MiB"):
+        store.put(replace(MADE, system="x" * (1 << 20)))
+    monkeypatch.setattr("golem_server.derived.MOST", 2)
+    for tag in "ab":
+        store.put(replace(MADE, key=f"m:{tag}"))
+    with pytest.raises(Refusal, match="holds 2 made models already"):
+        store.put(replace(MADE, key="m:c"))
 
 
 def test_a_folder_that_cannot_be_written_says_so(tmp_path):
