@@ -207,6 +207,7 @@ class Watched:
             "GOLEM_MODELS": str(folder),
             "GOLEM_SLOT_SAVE_PATH": str(folder),
             "GOLEM_CACHE_RAM": CACHE_RAM,
+            "GOLEM_QUEUE": str(4 * arguments.clients),
             "GOLEM_ADDR": f"127.0.0.1:{self.port}",
             "GOLEM_PARALLEL": str(arguments.parallel),
             "GOLEM_CONTEXT": str(512 * arguments.parallel),
