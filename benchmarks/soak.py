@@ -236,12 +236,13 @@ class Watched:
         return None
 
     async def bring(self, model: str) -> None:
-        """Have a model in memory."""
-        asked = Ask("load", "POST", "/api/generate", {"model": model})
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(asked.raw)
-        await reader.read()
-        writer.close()
+        """Have a model in memory, and the thread of its vectors beside it."""
+        for path, fields in (("/api/generate", {}), ("/v1/embeddings", {"input": "x"})):
+            asked = Ask("load", "POST", path, {"model": model, **fields})
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            writer.write(asked.raw)
+            await reader.read()
+            writer.close()
 
     async def until(self, condition) -> dict:
         """The first state that fulfils a condition."""
