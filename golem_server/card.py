@@ -27,7 +27,8 @@ class Card:
     digest: 64 hexadecimal digits. Of a file that nobody pinned they are not its checksum, which
     would take reading it all, but that of its first MiB and its size. modified: of the file, ns
     since 1970. context: positions it was trained on. can: "completion", "tools", "thinking",
-    "insert". reason: why golem cannot play it, "" when it can.
+    "insert", and with its projector "vision" and "audio". reason: why golem cannot play it, ""
+    when it can.
     """
 
     name: str
@@ -66,26 +67,30 @@ class Cards:
         self._kept: OrderedDict[tuple[Any, ...], Card] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, entry: Entry) -> Card:
-        """The card of a model; one whose file is not there says so."""
+    def of(self, entry: Entry, projector: Path | None = None) -> Card:
+        """The card of a model; one whose file is not there says so.
+
+        projector: the file that sees or hears for it.
+        """
         pin = entry.manifest.pins.get(entry.name) if entry.manifest else None
         try:
             status = entry.path.stat()
             key = (entry.name, entry.path, status.st_ino, status.st_size, status.st_mtime_ns, pin)
         except OSError:
             key = (entry.name, entry.path, pin)
+        key = (*key, projector)
         with self._lock:
             if (card := self._kept.get(key)) is not None:
                 self._kept.move_to_end(key)
                 return card
-        card = self._read(entry, pin)
+        card = self._read(entry, pin, projector)
         with self._lock:
             self._kept[key] = card
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return card
 
-    def _read(self, entry: Entry, pin: Any) -> Card:
+    def _read(self, entry: Entry, pin: Any, projector: Path | None) -> Card:
         told = about(entry.path, self._plugins)
         info: dict[str, Any] = {}
         fills = False
@@ -107,7 +112,10 @@ class Cards:
             parameters=told.parameters,
             context=told.context,
             template=told.template,
-            can=_abilities(self._plugins, told.architecture, told.template, fills),
+            can=(
+                *_abilities(self._plugins, told.architecture, told.template, fills),
+                *_senses(projector),
+            ),
             reason=told.reason,
             info=info,
         )
@@ -126,6 +134,18 @@ def _abilities(plugins: Plugins, architecture: str, template: str, fills: bool) 
     if fills:
         found.append("insert")
     return tuple(found)
+
+
+def _senses(projector: Path | None) -> list[str]:
+    """What the header of a projector says that it takes."""
+    if projector is None:
+        return []
+    try:
+        with GGUF.open(projector) as file:
+            metadata = file.metadata
+            return [s for s in ("vision", "audio") if metadata.get(f"clip.has_{s}_encoder") is True]
+    except (ValueError, OSError):
+        return []
 
 
 def thinks(marks: tuple[str, str] | None, template: str) -> bool:

@@ -25,7 +25,7 @@ def choose(service: Service, name: str) -> tuple[Entry, Derived | None]:
     if derived is None or _exact(service, name):
         return service.find(name), None
     entry = service.find(derived.base)
-    if service.cards.of(entry).digest != derived.base_digest:
+    if service.card(entry).digest != derived.base_digest:
         raise Refusal(
             f'model "{derived.name}" was made of another file than "{derived.base}" is now: '
             "create it again"

@@ -107,7 +107,7 @@ class Tags:
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         service = self.service
-        cards = [service.cards.of(entry) for entry in service.entries()]
+        cards = [service.card(entry) for entry in service.entries()]
         by_name = {card.name: card for card in cards}
         told = [listed(card) for card in cards]
         for one in service.derived.all() if service.derived else ():
@@ -129,7 +129,7 @@ class Loaded:
         resp.data = encode({"models": [self._one(resident) for resident in residents]})
 
     def _one(self, resident: Resident) -> dict[str, Any]:
-        card = self.service.cards.of(resident.entry)
+        card = self.service.card(resident.entry)
         engine = self.service.residency.engine(card.name)
         told = listed(card)
         left = min(resident.expires_in, FOREVER_SECONDS)
@@ -147,7 +147,7 @@ class Show(_Resource):
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         body = read_body(req, self.max_body)
         entry, derived = choose(self.service, self._named(body))
-        card = self.service.cards.of(entry)
+        card = self.service.card(entry)
         template = derived.template if derived and derived.template else card.template
         parameters = dict(derived.parameters) if derived else {}
         hidden = ("general.name", "tokenizer.chat_template")
@@ -262,7 +262,7 @@ class Create(_Resource):
             name=tagged(name),
             key=key,
             base=entry.name,
-            base_digest=self.service.cards.of(entry).digest,
+            base_digest=self.service.card(entry).digest,
             system=_over(asked.system, base and base.system),
             template=_over(asked.template, base and base.template),
             license=_over(
@@ -325,7 +325,7 @@ class Copy(_Resource):
                 raise Refusal(f'model "{source}" not found', "not_found_error") from None
             raise
         if derived is None:
-            digest = self.service.cards.of(entry).digest
+            digest = self.service.card(entry).digest
             derived = Derived(tagged(target), key, entry.name, digest)
         kept.put(replace(derived, name=tagged(target), key=key, created=time.time()))
 

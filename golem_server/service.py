@@ -27,7 +27,7 @@ from golem_core.schedule.durations import go_duration
 from golem_core.settings import Settings
 from golem_core.state import States
 from golem_server.access_log import NOTE
-from golem_server.card import Cards
+from golem_server.card import Card, Cards
 from golem_server.config import ServerSettings
 from golem_server.derived import FolderStore, Store
 from golem_server.disconnect import client_gone
@@ -369,12 +369,18 @@ class Service:
         if self.embedding is not None:
             self.embedding.close()
 
+    def _projector(self, entry: Entry) -> Path | None:
+        if entry.mmproj is None and entry.path == self.server.model:  # a projector is one model's
+            return self.server.mmproj
+        return entry.mmproj
+
+    def card(self, entry: Entry) -> Card:
+        """What a model is called and what it can do, in memory or not."""
+        return self.cards.of(entry, self._projector(entry))
+
     def _engine_of(self, entry: Entry) -> Engine:
         """Open the model of an entry and start its engine."""
-        projector = entry.mmproj
-        if projector is None and entry.path == self.server.model:  # a projector is one model's
-            projector = self.server.mmproj
-        server = replace(self.server, model=entry.path, mmproj=projector)
+        server = replace(self.server, model=entry.path, mmproj=self._projector(entry))
         model = self._opener(server, self.plugins, self._report)
         try:
             engine = Engine(

@@ -208,6 +208,8 @@ def test_ollamas_images_are_pictures(server):
     assert status == 200, told
     without = server.post("/api/chat", body | {"messages": [{"role": "user", "content": "x"}]})[1]
     assert told["prompt_eval_count"] >= without["prompt_eval_count"] + 2
+    (listed,) = server.get("/api/tags")[1]["models"]
+    assert {"vision", "audio"} <= set(listed["capabilities"])
 
 
 REFUSED = [
