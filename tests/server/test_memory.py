@@ -58,9 +58,9 @@ def resident(server):
 MEGABYTES = 30
 
 
-@pytest.fixture
-def large(start):
-    return start(GOLEM_MAX_BODY="64MiB", GOLEM_CONTEXT="8192").ready()
+@pytest.fixture(params=["waitress", "gunicorn"])
+def large(request, _running):
+    return _running(request.param, GOLEM_MAX_BODY="64MiB", GOLEM_CONTEXT="8192")
 
 
 def test_prompts_of_megabytes_are_refused_at_once_with_the_counts(large):
