@@ -41,7 +41,7 @@ def request(positions: int = 225) -> dict[str, Any]:
     questions["a"]["criteria"] = {"false": "x", "true": "y"}
     # [CLS] "TYPE question: TEXT" [SEP], a mask and " OPTION" for each option, [SEP], state, [SEP]
     fixed = 0
-    for question, options in zip(questions.values(), (5, 2, 10), strict=True):
+    for question, options in zip(questions.values(), (5, 2, 11), strict=True):
         fixed += 4 + len(f"{question['type']} question: {question['instructions']}")
         fixed += 2 * (1 + options)
     state, rest = divmod(positions - fixed, 3)

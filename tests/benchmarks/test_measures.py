@@ -5,8 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks import invented_laya
 from benchmarks.bandwidth import PlainRead
 from benchmarks.compare import bench_flags, table
+from golem_core.text.tokenizer_json import JsonTokenizer
+from golem_plugins.laya.checkpoint import TYPES
+from golem_plugins.laya.rows import RowBuilder, Specials
 from ref.requantise import recipe
 from ref.truth import against_recorded, compare, recorded_of
 
@@ -84,3 +88,16 @@ def test_plain_read_reads_every_byte_once():
         assert reader.bytes == whole.nbytes
         assert reader.read() > 0
         assert reader.sum == np.bitwise_xor.reduce(whole)
+
+
+@pytest.mark.parametrize("positions", [200, 225, 226, 227])
+def test_the_request_that_laya_is_timed_with_has_the_positions_it_says(positions):
+    specials = Specials(cls=1, sep=2, mask=4, mask_text="[MASK]")
+    builder = RowBuilder(JsonTokenizer(invented_laya._tokenizer()), specials, TYPES)
+    body = invented_laya.request(positions)
+    state = builder.encode(body["state"])
+    rows = [
+        builder.row(name, question, state, False, 512, 192)
+        for name, question in body["questions"].items()
+    ]
+    assert sum(len(row.tokens) for row in rows) == positions
