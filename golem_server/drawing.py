@@ -7,7 +7,7 @@ from typing import Any
 import falcon
 
 from golem_core.sample import RANDOM_SEED, SamplerParams
-from golem_core.schedule import Engine, Job, Request
+from golem_core.schedule import Engine, Request
 from golem_server.access_log import NOTE
 from golem_server.answer import Answer
 from golem_server.disconnect import client_gone
@@ -50,32 +50,27 @@ def submit(
     slot = request.id_slot
     slot = -1 if slot is None else whole("id_slot", slot, -1, slots - 1)
     asked = asked_of(request, limits, chat_format)
-    jobs: list[Job] = req.env[NOTE].jobs
-    try:
-        for tokens in prompts:
-            for place in range(count):
-                jobs.append(
-                    engine.submit(
-                        Request(
-                            tokens=tokens,
-                            max_tokens=request.length,
-                            params=_seeded(params, place),
-                            stop=request.stops,
-                            cache_prompt=request.cache_prompt is not False,
-                            id_slot=slot,
-                            post_sampling_probs=bool(request.post_sampling_probs),
-                            indent=limits.n_indent,
-                            limit_ms=limits.t_max_predict_ms,
-                            reports=bool(request.stream and request.return_progress),
-                            note=asked,
-                            **options,
-                        )
-                    )
-                )
-    except BaseException:
-        for job in jobs:
-            job.cancel()
-        raise
+    jobs = engine.submit_all(
+        [
+            Request(
+                tokens=tokens,
+                max_tokens=request.length,
+                params=_seeded(params, place),
+                stop=request.stops,
+                cache_prompt=request.cache_prompt is not False,
+                id_slot=slot,
+                post_sampling_probs=bool(request.post_sampling_probs),
+                indent=limits.n_indent,
+                limit_ms=limits.t_max_predict_ms,
+                reports=bool(request.stream and request.return_progress),
+                note=asked,
+                **options,
+            )
+            for tokens in prompts
+            for place in range(count)
+        ]
+    )
+    req.env[NOTE].jobs += jobs
     return Answer(jobs, client_gone(req.env), count)
 
 

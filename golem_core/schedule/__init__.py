@@ -8,6 +8,7 @@ The interface, as a server uses it (every method may be called from any thread):
     with engine.entering():             # optional: "a request is on its way", so that a pass
         ...tokenise...                  #   about to start may wait for it (2 ms at most)
         job = engine.submit(Request(tokens, params=..., stop=[...], max_tokens=...))
+        jobs = engine.submit_all([...]) # several, all or none; one prompt is read once
     # submit raises ContextExceeded, QueueFull, EngineClosed, ParamError (field, message)
 
     while steps := job.steps(timeout=0.1):   # list[Step]; None on time-out, [] at the end

@@ -9,7 +9,7 @@ import contextlib
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -169,21 +169,47 @@ class Engine:
         Raises ParamError (an unusable field), ContextExceeded, QueueFull or EngineClosed, all
         before a slot is waited for.
         """
+        return self.submit_all([request])[0]
+
+    def submit_all(self, requests: Sequence[Request]) -> list[Job]:
+        """Queues several at once, all or none: those to one prompt are sure to read it once.
+
+        Raises as ``submit`` does.
+        """
         home = self._runner.process
         if self._runner.serving and os.getpid() != home:
             raise EngineClosed(
                 f"the engine was started in process {home} and this is a fork of it, "
                 "where its threads do not exist: open the model after the fork"
             )
+        prepared = [self._prepared(request) for request in requests]
+        jobs = []
+        with self._door:
+            if not self._runner.serving:
+                raise EngineClosed("the engine is not running: it is closing or was never started")
+            # Slots are given out between passes: as many as are free wait for that alone.
+            if len(self._seats.waiting) + len(requests) > self.queue + self._seats.idle:
+                self.stats.refused += len(requests)
+                raise QueueFull(self.queue)
+            now = self._clock()
+            for request, parts in zip(requests, prepared, strict=True):
+                self.stats.submitted += 1
+                job = Job(request, self.stats.submitted, self._cancel)
+                self._seats.wait(Answer(job, submitted=now, **parts))
+                jobs.append(job)
+            self._door.notify_all()
+        return jobs
+
+    def _prepared(self, request: Request) -> dict[str, Any]:
+        """What an Answer is made of, computed on the thread that asks."""
+        model, params = self.model, request.params
         tokens = self._checked(request)
-        media = Media(tokens, request.media, self.model.embedding_length) if request.media else None
-        ids = tokens if media is None else media.ids
-        params = request.params
+        media = Media(tokens, request.media, model.embedding_length) if request.media else None
         sampler = Sampler(
             params,
-            self.model.n_vocab,
+            model.n_vocab,
             eog=sorted(self._eog),
-            suppress=self.model.tokenizer.suppress,
+            suppress=model.tokenizer.suppress,
             heads=self._dry_heads(params.dry_sequence_breakers) if params.dries else None,
             prompt=tokens,
             n_probs=request.n_probs,
@@ -191,33 +217,17 @@ class Engine:
             matcher=self._constraints.matcher(params, request.grammar),
         )
         self.stats.vocabularies = self._constraints.vocabularies
-        limit = self._default_length if request.max_tokens is None else request.max_tokens
-        stream = self.model.tokenizer.stream(shown=request.shown)
-        drafter = self._runner.drafting.make and self._runner.drafting.make(tokens)
-        with self._door:
-            if not self._runner.serving:
-                raise EngineClosed("the engine is not running: it is closing or was never started")
-            # Slots are given out between passes: as many as are free wait for that alone.
-            if len(self._seats.waiting) >= self.queue + self._seats.idle:
-                self.stats.refused += 1
-                raise QueueFull(self.queue)
-            self.stats.submitted += 1
-            job = Job(request, self.stats.submitted, self._cancel)
-            answer = Answer(
-                job,
-                ids,
-                sampler,
-                stream,
-                self._eog,
-                limit,
-                self._clock(),
-                self._energy,
-                drafter,
-                media,
-            )
-            self._seats.wait(answer)
-            self._door.notify_all()
-        return job
+        makes = self._runner.drafting.make
+        return {
+            "ids": tokens if media is None else media.ids,
+            "sampler": sampler,
+            "stream": model.tokenizer.stream(shown=request.shown),
+            "eog": self._eog,
+            "limit": self._default_length if request.max_tokens is None else request.max_tokens,
+            "energy": self._energy,
+            "drafter": makes and makes(tokens),
+            "media": media,
+        }
 
     def rows(self, kind: str, data: bytes, waiting: Callable[[], None] = lambda: None) -> Rows:
         """What the model reads of a picture or a recording: ``kind`` is "image" or "audio".

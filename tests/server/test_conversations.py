@@ -43,3 +43,19 @@ def test_alice_bob_alice(start, parallel, ram):
         assert slot_again == slot_of_alice
         assert (slot_of_alice == slot_of_bob) == (parallel == "1")
         assert (second["cache_n"], second["prompt_n"]) == (whole - added, added)
+
+
+def test_several_answers_read_their_prompt_once(served):
+    """The log tells what was fed, usage counts the prompt once, as OpenAI does."""
+    begun = len(served.log)
+    messages = [{"role": "user", "content": "say how often this prompt of mine is read"}]
+    body = served.post(CHAT, {"messages": messages, "n": 2})[1]
+    texts = [choice["message"]["content"] for choice in body["choices"]]
+    assert texts == ["how often this prompt of mine is read"] * 2
+    line = served.wait_for_line(
+        r"POST \S+ 200 .* — slot [^—]* — (\d+) prompt .* (\d+) drawn", begun
+    )
+    usage, prompt = body["usage"], len(f"<user>{messages[0]['content']}\n<assistant>")
+    assert usage["prompt_tokens"] == prompt
+    assert int(line[1]) == prompt - usage["prompt_tokens_details"]["cached_tokens"]
+    assert usage["completion_tokens"] == int(line[2]) == 2 * (len(texts[0]) + 1)

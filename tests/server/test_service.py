@@ -64,8 +64,8 @@ def test_a_request_is_announced_while_it_is_prepared(monkeypatch, path, body):
     application = create_app(served)
     served.load()
     engine, seen = served.engine, []
-    submit, runner = engine.submit, engine._runner
-    monkeypatch.setattr(engine, "submit", lambda r: seen.append(runner.entering) or submit(r))
+    submit, runner = engine.submit_all, engine._runner
+    monkeypatch.setattr(engine, "submit_all", lambda r: seen.append(runner.entering) or submit(r))
     answer = TestClient(application).simulate_post(path, json=body)
     assert (answer.status_code, seen, runner.entering) == (200, [1], 0)
     assert TestClient(application).simulate_post(path, json={}).status_code == 400

@@ -3,7 +3,7 @@
 import pytest
 
 from golem_core.sample import SamplerParams
-from golem_core.schedule import Engine, PassFailed
+from golem_core.schedule import ContextExceeded, Engine, PassFailed, QueueFull
 from tests.core.schedule.fakes import WAIT, FakeModel, Gate, ask, together
 
 PROMPT = "a prompt that several answers are drawn for, " * 3
@@ -120,3 +120,19 @@ def test_a_reader_that_draws_no_more_than_one_token_leaves_the_prompt_to_its_sib
         first, second = (job.wait(WAIT) for job in jobs)
         assert fed(model) == len(PROMPT)
     assert second.tokens[0] == first.tokens[0] and second.drawn_tokens == 9
+
+
+def test_requests_submitted_together_are_queued_all_or_none():
+    model = FakeModel(slots=2, context=512)
+    gate = Gate(model.executor)
+    with Engine(model, queue=1) as engine:
+        with pytest.raises(QueueFull):
+            engine.submit_all([ask(PROMPT)] * 4)
+        with pytest.raises(ContextExceeded):
+            engine.submit_all([ask(PROMPT), ask("x" * 600)])
+        assert (engine.busy, engine.stats.submitted, engine.stats.refused) == (0, 0, 4)
+        jobs = engine.submit_all([ask(PROMPT, params=seeded(i), max_tokens=3) for i in range(3)])
+        gate.open()
+        fed = [job.wait(WAIT).fed_tokens for job in jobs]
+    assert fed == [len(PROMPT), 0, 1]
+    assert [job.number for job in jobs] == [1, 2, 3]
