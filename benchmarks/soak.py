@@ -11,8 +11,8 @@ asks for a second one, which takes its place. Then it says whether
   whichever dialect asked;
 - afterwards no slot is held and nothing waits;
 - threads and file descriptors are as many as before, and the server's own threads within bounds;
-- the memory of the last quarter is within 5 % of the first quarter's, and after the second minute
-  it grows by less than 1 MB a minute.
+- after the second minute, when every thread has met every kind of request, the memory grows by
+  less than 1 MB a minute; a run of less than three minutes does not say.
 
 The exit status is 1 when something does not hold.
 """
@@ -43,7 +43,6 @@ from golem_core.pins import Manifest
 ROOT = Path(__file__).parents[1]
 MODELS = ("first", "second")  # copies of one file; only one of them is in memory at a time
 SETTLE_SECONDS = 60.0
-GROWTH = 1.05
 SLOPE = 1e6  # bytes a minute, once two have gone
 WARM_SECONDS = 120.0
 CACHE_RAM = "16MiB"  # is full before anything is measured
@@ -294,7 +293,6 @@ async def soak(watched: Watched, arguments: argparse.Namespace) -> int:
         "threads as before": after["threads"] == before["threads"]
         and after["pool"] <= after["pool_bound"],
         "descriptors as before": after["descriptors"] <= before["descriptors"],
-        "memory within 5 %": last <= first * GROWTH,
         "memory grows by less than 1 MB a minute": slope is None or slope < SLOPE,
     }
     print(f"clients {arguments.clients}, {arguments.seconds:.0f} s, {arguments.server}")
