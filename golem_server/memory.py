@@ -41,7 +41,7 @@ def bound_arenas() -> None:
 
 
 def trim() -> None:
-    """Hand freed memory back to the system."""
+    """Hand every page that is free back to the system: milliseconds, not for every request."""
     malloc_trim = _glibc("malloc_trim")
     if malloc_trim is not None:
         malloc_trim(0)

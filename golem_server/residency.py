@@ -18,7 +18,7 @@ from pathlib import Path
 from golem_core.pins import Identity, Manifest, PinError, identity
 from golem_core.schedule import Engine
 from golem_server.errors import ClientGone, Refusal
-from golem_server.heap import give_back
+from golem_server.memory import trim
 
 REAP_SECONDS = 0.5  # how often it is looked whether a model's time has run out
 ASK_SECONDS = 0.25  # how often who waits looks whether the client is still there
@@ -369,7 +369,7 @@ def _end(resident: Resident) -> None:
     engine.model.close()
     del engine
     gc.collect()  # a view of the map may hang in a cycle
-    give_back()
+    trim()
 
 
 def _shutting_down() -> Refusal:
