@@ -142,7 +142,7 @@ def test_an_answer_keeps_to_a_schema(path):
 RECURRENT = "qwen35"
 
 
-@pytest.fixture(params=["llama", "gemma3", RECURRENT])
+@pytest.fixture(params=["llama", "gemma3", "qwen3moe", "gemma4-e2b", RECURRENT])
 def any_path(request, tmp_path):
     return tiny.write(tmp_path / "tiny.gguf", request.param)
 
