@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from golem_core.cpu._executor import PROMPT_BLOCK, Q8_BYTES, SPLIT
+from golem_core.cpu._executor import PROMPT_BLOCK, Q8_BYTES, ROUNDED, SPLIT, TOGETHER
 from golem_core.cpu.lower_dense import conv2d, dense_types, gemm, is_dense
 from golem_core.cpu.lower_recurrent import conv1d, delta_rule
 from golem_core.cpu.lower_rows import RowLowering
@@ -58,6 +58,13 @@ class Lowering(RowLowering):
         self.panel = panel
         self.packed: dict[tuple, Buffer] = {}
         self._codes: dict[tuple, Buffer] = {}
+        # Where products round their columns to 8 bits, attention may round what it multiplies.
+        self._rounds = any(
+            w.type.id not in FLOAT_TYPES
+            for node in program.nodes
+            if node.op in ("linear", "linear_by_expert")
+            for w in node.weights
+        )
         for node in plan.nodes:
             _OPS[node.op](self, node)
         for value in plan.outputs.values():
@@ -97,7 +104,7 @@ class Lowering(RowLowering):
             return False
         if maker.kind == "attend" and maker.ints[3] % 32 == 0 and maker.outs[1] is None:
             maker.outs[1] = Operand(made)
-            if not maker.ints[11]:
+            if not maker.ints[11] & TOGETHER:
                 self._quantise(x, made, 1, prompts=True)
         elif maker.kind == "linear" and x.width % 32 == 0:
             (segment,) = (s for s in maker.segments if s.store.buffer is buffer)
@@ -219,8 +226,8 @@ class Lowering(RowLowering):
         group = attrs["group"] or 0
         shape = (spans, heads, q.shape[2], dv)
         # What one key head's queries give is quantised together, if it is whole blocks.
-        together = int(spans // heads * dv % PROMPT_BLOCK == 0)
-        ints = (*shape, back, ahead, attrs["step"], group, rels, int(ring is not None), 0, together)
+        how = TOGETHER * (spans // heads * dv % PROMPT_BLOCK == 0) + ROUNDED * self._rounds
+        ints = (*shape, back, ahead, attrs["step"], group, rels, int(ring is not None), 0, how)
         floats = (attrs["scale"], attrs["softcap"] or 0.0)
         record = Record("attend", node.site, q.rows, spans, dv, ins, outs, floats, ints, whole=True)
         record.ring, record.reads_ring = ring, ring is not None

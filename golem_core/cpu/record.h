@@ -42,6 +42,10 @@ enum {
 };
 enum { GOLEM_REPLICATED = 2 };
 
+/* What attend may do with prompt columns: TOGETHER quantise what one key head's queries give, ROUNDED
+ * multiply by what is rounded to BF16. */
+enum { GOLEM_TOGETHER = 1, GOLEM_ROUNDED = 2 };
+
 enum { GOLEM_SPLIT = 4 };   /* fewer units than this a worker: attend shares out chunks of keys */
 
 enum { GOLEM_NONE = -1, GOLEM_LOCAL = -2 };      /* operand slots: absent; the worker's own scratch */

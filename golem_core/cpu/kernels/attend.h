@@ -39,7 +39,7 @@ typedef struct {
 
 /* in: q, k, v, until, offsets, at. data: rel. f: scale, cap (0: none).
  * i: heads, key heads, d, dv, back, ahead, step, group (0: none), rels, has ring, extent of offsets,
- * whether a prompt column's results for one key head are quantised here */
+ * GOLEM_TOGETHER and GOLEM_ROUNDED */
 static attention attention_of(const golem_record *r, golem_worker *w) {
     attention a = {
         .r = r, .w = w, .heads = r->i[0], .kv = r->i[1], .share = r->i[0] / r->i[1], .d = r->i[2],

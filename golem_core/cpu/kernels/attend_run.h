@@ -3,6 +3,7 @@
 #define GOLEM_ATTEND_RUN_H
 
 #include "attend_drawn.h"
+#include "attend_pairs.h"
 #include "attend_tile.h"
 
 /* The next sequence of the record after number *at; 0 when there is none. */
@@ -74,6 +75,17 @@ static void run_drawn(const attention *a, int *at, progress *g) {
             run_drawn_row(a, &s, row, split, g);
 }
 
+/* A tile of columns by the kernel that is right for the record. */
+static void attend_columns(const attention *a, const sequence *s, int64_t from, int columns, int head) {
+#if defined(GOLEM_AVX512)
+    if (a->r->i[11] & GOLEM_ROUNDED && !a->rels && multiplies_pairs()) {
+        attend_pairs(a, s, from, columns, head);
+        return;
+    }
+#endif
+    attend_tile(a, s, from, columns, head);
+}
+
 /* Rows that were picked of all columns: each by itself, as its column's role has it. */
 static void run_picked(const attention *a, progress *g) {
     const golem_pass *p = a->w->pass;
@@ -85,7 +97,7 @@ static void run_picked(const attention *a, progress *g) {
             continue;
         }
         for (; g->unit < g->before + a->kv; g->unit = take(a->w))
-            attend_tile(a, &s, row, 1, (int)(g->unit - g->before));
+            attend_columns(a, &s, row, 1, (int)(g->unit - g->before));
         g->before += a->kv;
     }
 }
@@ -97,17 +109,17 @@ static void run_attend(const golem_record *r, golem_worker *w) {
         run_picked(&a, &g);
         return;
     }
-    int64_t columns = tile_columns(a.share);
     sequence s;
     int at = 0;
     if (r->i[9] && !a.rels) run_drawn(&a, &at, &g);
     while (next_sequence(&a, &at, &s)) {
+        int64_t columns = tile_columns(a.share, a.kv, s.count, w->pass->threads);
         int64_t units = (s.count + columns - 1) / columns * a.kv;
         for (; g.unit < g.before + units; g.unit = take(w)) {
             int64_t first = s.first + (g.unit - g.before) / a.kv * columns;
             int64_t left = s.first + s.count - first;
-            attend_tile(&a, &s, first, (int)(left < columns ? left : columns),
-                        (int)((g.unit - g.before) % a.kv));
+            attend_columns(&a, &s, first, (int)(left < columns ? left : columns),
+                           (int)((g.unit - g.before) % a.kv));
         }
         g.before += units;
     }

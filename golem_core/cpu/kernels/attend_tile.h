@@ -13,10 +13,20 @@ enum { TILE_ROWS = 3, TILE_VECTORS = 2 };
 enum { TILE_ROWS = 1, TILE_VECTORS = 1 };
 #endif
 
-/* A tile's columns: as many as make about 96 rows with the heads that share a key head. */
-static inline int tile_columns(int share) {
-    int columns = 96 / share;
-    return columns < 8 ? 8 : columns;
+enum { TILE_LEAST = 96, TILE_MOST = 384 };   /* rows of a tile, about */
+
+/* Columns whose heads that share a key head make about so many rows. */
+static inline int columns_of_rows(int rows, int share) {
+    return rows / share < 8 ? 8 : rows / share;
+}
+
+/* A tile's columns: the more, the less often keys and values are loaded and turned; but each worker
+ * should find some four tiles among the units, of which there are `kv` for every tile. */
+static inline int tile_columns(int share, int kv, int64_t columns, int threads) {
+    int rows = TILE_MOST;
+    while (rows > TILE_LEAST && columns * kv < 4 * (int64_t)threads * columns_of_rows(rows, share))
+        rows /= 2;
+    return columns_of_rows(rows, share);
 }
 
 typedef struct {
@@ -32,17 +42,17 @@ typedef struct {
 } tile_scratch;
 
 static int64_t tile_layout(tile_scratch *t, char *base, int d, int dv, int share, int rels) {
-    int64_t columns = tile_columns(share), rows = columns * share, at = 0;
+    int64_t columns = columns_of_rows(TILE_MOST, share), rows = columns * share, at = 0;
 #define TAKE(member, bytes) (t->member = (void *)(base + at), at += ((int64_t)(bytes) + 63) / 64 * 64)
-    TAKE(keys, d * KEYS * 4);
+    TAKE(keys, (d + 31) / 32 * 32 * KEYS * 4);
     TAKE(values, KEYS * padded(dv) * 4);
     TAKE(scores, rows * KEYS * 4);
     TAKE(acc, rows * padded(dv) * 4);
     TAKE(most, rows * 4);
-    TAKE(total, rows * 4);
+    TAKE(total, rows * LANES * 4);
     TAKE(far, rows * rels * 4);
     TAKE(query, rows * 8);
-    TAKE(turned, rows * d * 4);
+    TAKE(turned, rows * ((d + 31) / 32 * 32) * 4);
     TAKE(low, columns * 8);
     TAKE(high, columns * 8);
 #undef TAKE
@@ -247,62 +257,90 @@ static void weigh_row(const attention *a, tile_scratch *t, int row, int64_t inde
     t->total[row] += vsum(sum);
 }
 
-/* Columns from .. from + columns - 1 of a sequence with one key head. */
-static void attend_tile(const attention *a, const sequence *s, int64_t from, int columns, int head) {
-    tile_scratch t;
-    tile_layout(&t, a->w->scratch, a->d, a->dv, a->share, a->rels);
+/* Where the tile of columns from .. from + columns - 1 starts; low and high: what any of them sees. */
+static void tile_begin(const attention *a, const sequence *s, int64_t from, int columns, int head,
+                       tile_scratch *t, int64_t *low, int64_t *high) {
+    tile_layout(t, a->w->scratch, a->d, a->dv, a->share, a->rels);
     int wide = padded(a->dv), rows = columns * a->share;
-    int64_t low = INT64_MAX, high = -1;
+    *low = INT64_MAX, *high = -1;
     for (int c = 0; c < columns; c++) {
-        interval(a, s, from + c, &t.low[c], &t.high[c]);
-        if (t.low[c] > t.high[c]) continue;
-        low = t.low[c] < low ? t.low[c] : low;
-        high = t.high[c] > high ? t.high[c] : high;
+        interval(a, s, from + c, &t->low[c], &t->high[c]);
+        if (t->low[c] > t->high[c]) continue;
+        *low = t->low[c] < *low ? t->low[c] : *low;
+        *high = t->high[c] > *high ? t->high[c] : *high;
     }
     for (int i = 0; i < rows; i++) {
         int query = head * a->share + i % a->share;
-        t.query[i] = unit_at(a->q, &a->r->in[0], from + i / a->share, query);
+        t->query[i] = unit_at(a->q, &a->r->in[0], from + i / a->share, query);
         if (a->r->ring.turn_k) {
-            float *turned = memcpy(t.turned + i * a->d, t.query[i], (size_t)a->d * 4);
+            float *turned = memcpy(t->turned + i * a->d, t->query[i], (size_t)a->d * 4);
             ring_turn(turned, a->d, a->r->ring.turn_k);
-            t.query[i] = turned;
+            t->query[i] = turned;
         }
-        t.most[i] = -INFINITY;
-        t.total[i] = 0;
-        for (int e = 0; e < wide; e += LANES) vstore(t.acc + i * wide + e, vzero());
+        t->most[i] = -INFINITY;
+        t->total[i] = 0;
+        for (int e = 0; e < wide; e += LANES) vstore(t->acc + i * wide + e, vzero());
+    }
+}
+
+/* Rows of the tile, *first to the one before *end, outside of which none sees a key of the block. */
+static void tile_rows(const attention *a, const tile_scratch *t, int columns, int64_t block,
+                      int *first, int *end) {
+    *first = columns, *end = 0;
+    for (int c = 0; c < columns; c++) {
+        if (t->low[c] > t->high[c] || t->low[c] >= block + KEYS || t->high[c] < block) continue;
+        *first = c < *first ? c : *first;
+        *end = c + 1;
+    }
+    *first *= a->share, *end *= a->share;
+}
+
+/* The columns' results, stored and quantised. */
+static void tile_end(const attention *a, const tile_scratch *t, int64_t from, int columns, int head) {
+    int wide = padded(a->dv), width = a->share * a->dv;
+    for (int i = 0; i < columns * a->share; i++)
+        store_head(a, t->acc + i * wide, t->total[i], from + i / a->share,
+                   head * a->share + i % a->share);
+    if (!a->codes || !(a->r->i[11] & GOLEM_TOGETHER)) return;
+    for (int c = 0; c < columns; c++) {
+        if (is_drawn(a, from + c)) continue;
+        golem_q8 *codes = a->codes + (int64_t)head * (width / 32) * a->rows + from + c;
+        quantise_column(a->w, 1, t->acc + c * width, width, codes, (int)a->rows);
+    }
+}
+
+/* Columns from .. from + columns - 1 of a sequence with one key head. */
+static void attend_tile(const attention *a, const sequence *s, int64_t from, int columns, int head) {
+    tile_scratch t;
+    int64_t low, high;
+    tile_begin(a, s, from, columns, head, &t, &low, &high);
+    int wide = padded(a->dv), rows = columns * a->share;
+    for (int i = 0; i < rows; i++)
         for (int far = 0; far < a->rels; far++) {
+            int query = head * a->share + i % a->share;
             const float *rel = a->rel + ((int64_t)far * a->heads + query) * a->d;
             vf sum = vzero();
             FOR_LANES(e, a->d, count)
                 sum = vfma(vread(t.query[i] + e, count), vread(rel + e, count), sum);
             t.far[i * a->rels + far] = vsum(sum);
         }
-    }
     for (int64_t block = low / KEYS * KEYS; block <= high; block += KEYS) {
+        int first, i;
         load_block(a, s, head, block, low, high, &t);
-        int i = 0;
-        for (; i + TILE_ROWS <= rows; i += TILE_ROWS) score_rows(&t, i, TILE_ROWS, a->d);
+        tile_rows(a, &t, columns, block, &first, &rows);
+        for (i = first; i + TILE_ROWS <= rows; i += TILE_ROWS) score_rows(&t, i, TILE_ROWS, a->d);
         for (; i < rows; i++) score_rows(&t, i, 1, a->d);
-        for (i = 0; i < rows; i++) {
+        for (i = first; i < rows; i++) {
             int c = i / a->share;
             weigh_row(a, &t, i, s->index + from + c - s->first, block, t.low[c], t.high[c], wide);
         }
         int begin = low > block ? (int)(low - block) : 0;
         int end = high < block + KEYS ? (int)(high - block) + 1 : KEYS;
-        for (i = 0; i + TILE_ROWS <= rows; i += TILE_ROWS)
+        for (i = first; i + TILE_ROWS <= rows; i += TILE_ROWS)
             add_values(&t, i, TILE_ROWS, wide, begin, end);
         for (; i < rows; i++) add_values(&t, i, 1, wide, begin, end);
     }
-    for (int i = 0; i < rows; i++)
-        store_head(a, t.acc + i * wide, t.total[i], from + i / a->share,
-                   head * a->share + i % a->share);
-    if (!a->codes || !a->r->i[11]) return;
-    for (int c = 0; c < columns; c++) {
-        if (is_drawn(a, from + c)) continue;
-        int width = a->share * a->dv;
-        golem_q8 *codes = a->codes + (int64_t)head * (width / 32) * a->rows + from + c;
-        quantise_column(a->w, 1, t.acc + c * width, width, codes, (int)a->rows);
-    }
+    tile_end(a, &t, from, columns, head);
 }
 
 #endif
