@@ -15,7 +15,7 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport getpid
 
 from golem_core.cpu._record cimport (
-    GOLEM_PROMPT_BLOCK, GOLEM_ROUNDED, GOLEM_SPLIT, GOLEM_TOGETHER,
+    GOLEM_PROMPT_BLOCK, GOLEM_PROMPT_COLUMNS, GOLEM_ROUNDED, GOLEM_SPLIT, GOLEM_TOGETHER,
     GOLEM_COPY, GOLEM_ROWS, GOLEM_OVERLAY, GOLEM_PICK, GOLEM_ROUTE, GOLEM_COMBINE,
     GOLEM_RMS_NORM, GOLEM_LAYER_NORM, GOLEM_ROPE_TABLE, GOLEM_ROPE, GOLEM_STORE, GOLEM_QUANTISE,
     GOLEM_UNARY, GOLEM_GATE, GOLEM_ADD, GOLEM_MUL, GOLEM_FMA, GOLEM_CLAMP, GOLEM_SOFTCAP,
@@ -32,6 +32,7 @@ from golem_core.cpu._record cimport (
 
 SPLIT = GOLEM_SPLIT
 TOGETHER, ROUNDED = GOLEM_TOGETHER, GOLEM_ROUNDED  # what attend may do with prompt columns
+COLUMNS = GOLEM_PROMPT_COLUMNS  # that a product kernel takes at most
 PROMPT_BLOCK = GOLEM_PROMPT_BLOCK  # values of a prompt column that share a base
 Q8_BYTES = sizeof(golem_q8)  # of 32 activations with their scales and sums
 SETS = ("portable", "avx2", "avx512")

@@ -38,6 +38,7 @@ cdef extern from "load.h" nogil:
 cdef extern from "record.h" nogil:
     enum: GOLEM_SPLIT
     enum: GOLEM_PROMPT_BLOCK
+    enum: GOLEM_PROMPT_COLUMNS
     enum: GOLEM_TOGETHER
     enum: GOLEM_ROUNDED
     enum:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from golem_core.cpu._executor import PROMPT_BLOCK, Q8_BYTES, ROUNDED, SPLIT, TOGETHER
+from golem_core.cpu._executor import COLUMNS, PROMPT_BLOCK, Q8_BYTES, ROUNDED, SPLIT, TOGETHER
 from golem_core.cpu.lower_dense import conv2d, dense_types, gemm, is_dense
 from golem_core.cpu.lower_recurrent import conv1d, delta_rule
 from golem_core.cpu.lower_rows import RowLowering
@@ -16,7 +16,6 @@ from golem_core.graph.weights import Weight
 from golem_core.state import States
 
 FLOAT_TYPES = {0, 1, 30}  # F32, F16, BF16: their products take f32 activations
-COLUMNS = 64  # columns a product kernel takes at most, as in products.h
 CHUNK_BYTES = 256 << 10  # weights a unit reads at most: they stay in a core's cache for all columns
 STAGED = PROMPT_BLOCK // 16  # groups of a chunk at most where results are quantised in the store
 CHUNK = 512  # keys of a drawn column's chunk, as in attend.h

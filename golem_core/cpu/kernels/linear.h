@@ -25,9 +25,9 @@ enum { GOLEM_ACT_F32 = 0, GOLEM_ACT_Q8 = 1 };
  * token's distribution from that of f32 activations (SmolLM2-135M Q4_1: 0.0033 -> 0.0018).
  *
  * Drawn columns have the scales that lose least. The scales of PROMPT columns are one number for
- * each GOLEM_PROMPT_BLOCK values times powers of two, one for each 16, which a kernel for many
- * columns may add to exponents instead of multiplying. How prompt columns are recorded is a set's own business:
- * only its `prompt` kernels read what its quantise_prompt wrote. */
+ * each GOLEM_PROMPT_BLOCK values times powers of two, one for each 16, by which a kernel for many
+ * columns may shift sums instead of multiplying them. How prompt columns are recorded is a set's
+ * own business: only its `prompt` kernels read what its quantise_prompt wrote. */
 typedef struct {
     union {
         float d[2];     /* of q[0..15] and of q[16..31] */
@@ -40,7 +40,8 @@ typedef struct {
 } golem_q8;
 
 enum { GOLEM_PROMPT_BLOCK = 256 };
-enum { GOLEM_PROMPT_COLUMNS = 64 };                  /* that a prompt kernel takes at most */
+enum { GOLEM_PROMPT_SHIFTS = 10 };                   /* powers of two between the scales of a block */
+enum { GOLEM_PROMPT_COLUMNS = 60 };                  /* that a prompt kernel takes at most */
 
 /* The columns of one product. */
 typedef struct {
@@ -97,9 +98,9 @@ typedef struct {
     void (*quantise_row)(const float *x, int in, golem_q8 *q, int n);
     const golem_pair_fn *pair;  /* as dot, or NULL: nothing is gained by two groups at once */
     /* As quantise_row, for a prompt column or a piece of it that starts at a multiple of 256 and ends
-     * at one or with the column. Per 256 the largest finite value / 127 is the base, and the scale
-     * of 16 is the least of base * 2^k, k = -60 .. 0, that keeps the codes within -127 .. 127. Not
-     * finite values and almost zero ones have the same effects. */
+     * at one or with the column. Per 256 the largest value / 127 is the base, and the scale of 16 is
+     * the least of base * 2^k, k = -10 .. 0, that keeps the codes within -127 .. 127. A NaN or
+     * infinity has the effect it has there, but on all 256; so have values that are almost zero. */
     void (*quantise_prompt)(const float *x, int in, golem_q8 *q, int n);
     const golem_prompt_fn *prompt;
 } golem_linear_isa;

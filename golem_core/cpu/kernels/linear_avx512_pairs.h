@@ -14,7 +14,8 @@
 #include "linear_avx512_codes.h"
 
 enum { CHUNK = 8 }; /* parts that meet all columns: 256 weights, a multiple of every superblock */
-enum { TILE = 4 };  /* columns side by side in registers */
+enum { TILE = 4 };  /* columns side by side in registers, */
+enum { WIDE = 5 };  /* or prompt columns */
 
 /* A value the compiler forms here and nowhere else, so that halves of parts follow each other and
  * their sums have registers. */
@@ -52,18 +53,12 @@ INLINE void read_scales(const enum type type, const int bits, const int parts, c
     }
 }
 
-/* The sums of half h of part i with columns whose records are a[0 ..]. Codes are read from the groups
- * and left in the chunk when `fresh`, else found there. */
+/* Adds the products of half h of part i with columns whose records are a[0 ..] to sum. Codes are read
+ * from the groups and left in the chunk when `fresh`, else found there. */
 INLINE void sum_half(const enum type type, const int bits, const int parts, const int head,
                      pair_chunk *p, int i, const int fresh, const int h, const golem_q8 *a,
-                     const int columns, __m512i (*sum)[TILE]) {
+                     const int columns, __m512i (*sum)[WIDE]) {
     const int at = i / parts * (head + parts * 64 * bits) + head + i % parts * 64 * bits;
-#pragma GCC unroll 4
-    for (int c = 0; c < columns; c++) {
-        sum[0][c] = sum[1][c] = less_offset(type, &a[c].minus[h]);
-        PIN(sum[0][c]);
-        PIN(sum[1][c]);
-    }
 #pragma GCC unroll 4
     for (int v = 4 * h; v < 4 * h + 4; v++) {
         __m512i w[2];
@@ -72,7 +67,7 @@ INLINE void sum_half(const enum type type, const int bits, const int parts, cons
             w[g] = fresh ? load_code(type, bits, p->group[g] + at, v) : p->part[i].w[g][v];
             if (fresh) p->part[i].w[g][v] = w[g];
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 5
         for (int c = 0; c < columns; c++) {
             __m512i q = broadcast(a[c].q + 4 * v);
             KEEP(q); /* in a register: loaded once */
@@ -100,7 +95,13 @@ INLINE void add_tile(const enum type type, const int bits, const int parts, cons
         if (fresh) read_scales(type, bits, parts, head, p, i, words);
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-            __m512i sum[2][TILE];
+            __m512i sum[2][WIDE];
+#pragma GCC unroll 4
+            for (int c = 0; c < TILE; c++) {
+                sum[0][c] = sum[1][c] = less_offset(type, &a[c].minus[h]);
+                PIN(sum[0][c]);
+                PIN(sum[1][c]);
+            }
             sum_half(type, bits, parts, head, p, i, fresh, h, a, TILE, sum);
 #pragma GCC unroll 4
             for (int c = 0; c < TILE; c++)
@@ -122,10 +123,10 @@ INLINE void add_tile(const enum type type, const int bits, const int parts, cons
         for (int g = 0; g < 2; g++) _mm512_storeu_ps(out[g] + GOLEM_GROUP * c, acc[g][c]);
 }
 
-/* How a tile of columns is multiplied with a chunk: add_tile's arguments after head. */
-#define PAIR_TILES(TILE_OF)                                                                       \
-    const int size = CHUNK / parts * (head + parts * 64 * bits), over = nc % TILE;                \
-    float last[2][TILE * GOLEM_GROUP];                                                            \
+/* Chunk by chunk, tile by tile of N columns: TILE_OF(fresh, records, outs). */
+#define PAIR_TILES(N, TILE_OF)                                                                     \
+    const int size = CHUNK / parts * (head + parts * 64 * bits), over = nc % N;                \
+    float last[2][N * GOLEM_GROUP];                                                            \
     pair_chunk p;                                                                                 \
     p.group[0] = first, p.group[1] = second;                                                      \
     memset(out_first, 0, sizeof(float) * GOLEM_GROUP * (size_t)nc);                               \
@@ -135,16 +136,16 @@ INLINE void add_tile(const enum type type, const int bits, const int parts, cons
         const int count = left < CHUNK ? left : CHUNK;                                            \
         float *out[2] = {out_first, out_second}, *over_out[2] = {last[0], last[1]};               \
         TILE_OF(1, a, out);                                                                       \
-        for (int c = TILE; c + TILE <= nc; c += TILE) {                                           \
-            out[0] += TILE * GOLEM_GROUP, out[1] += TILE * GOLEM_GROUP;                           \
+        for (int c = N; c + N <= nc; c += N) {                                           \
+            out[0] += N * GOLEM_GROUP, out[1] += N * GOLEM_GROUP;                           \
             TILE_OF(0, a + c, out);                                                               \
         }                                                                                         \
-        if (over) TILE_OF(0, a + nc - TILE, over_out);                                            \
+        if (over) TILE_OF(0, a + nc - N, over_out);                                            \
         p.group[0] += size, p.group[1] += size;                                                   \
     }                                                                                             \
     const size_t bytes = sizeof(float) * GOLEM_GROUP * (size_t)over;                              \
-    memcpy(out_first + GOLEM_GROUP * (nc - over), last[0] + GOLEM_GROUP * (TILE - over), bytes);  \
-    memcpy(out_second + GOLEM_GROUP * (nc - over), last[1] + GOLEM_GROUP * (TILE - over), bytes)
+    memcpy(out_first + GOLEM_GROUP * (nc - over), last[0] + GOLEM_GROUP * (N - over), bytes);  \
+    memcpy(out_second + GOLEM_GROUP * (nc - over), last[1] + GOLEM_GROUP * (N - over), bytes)
 
 /* nc columns, TILE or more, whose first has its first record at a, times two groups. What is left
  * of them after whole tiles is done as the last TILE columns, apart from those already there. */
@@ -152,7 +153,7 @@ INLINE void dot_pair(const enum type type, const int bits, const int parts, cons
                      const uint8_t *first, const uint8_t *second, int in, const golem_q8 *a, int n,
                      int nc, float *out_first, float *out_second) {
 #define DRAWN_TILE(FRESH, A, OUT) add_tile(type, bits, parts, head, &p, count, FRESH, A, n, OUT)
-    PAIR_TILES(DRAWN_TILE);
+    PAIR_TILES(TILE, DRAWN_TILE);
 }
 
 /* Adds the products of a part of two groups with up to three columns: a broadcast serves both. */

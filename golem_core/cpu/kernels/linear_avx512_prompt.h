@@ -2,30 +2,26 @@
  *
  * Scaling the sums of each sixteen values is what keeps drawn columns from the rate at which a core
  * multiplies codes: three multiplications in the units that also do that. Here the scale of sixteen
- * is 2^k beside the base of 256 values, so that a sum in f32 is scaled by adding k to its exponent,
- * which other units do, and one multiplication is left: by the weights' scale. Sums grow by 2^67 on
- * the way, so that no exponent runs out; the base makes up for that.
+ * is 2^k beside the base of 256 values, so that an integer sum is scaled by a shift, which other
+ * units do, and one multiplication is left: by the weights' scale. Where the columns have scales of
+ * their own they are those of the chunk, at the end.
  *
- * In a record, e[h] is k + 67 where f32 has its exponent, s the sum of the values over the base, times
- * 2^67, and base that of 256 values, times 2^-67.
+ * In a record, e[h] is the shift k + 10, minus[h] is MINUS times minus the sum of the codes (what most
+ * types' offset asks for), s the sum of the shifted codes and base what to multiply with it.
  */
 #ifndef GOLEM_LINEAR_AVX512_PROMPT_H
 #define GOLEM_LINEAR_AVX512_PROMPT_H
 
 #include "linear_avx512_pairs.h"
 
-enum { RAISE = 67 };
+enum { MINUS_SHIFT = 3 };
 
-/* x[g][c] += half h of a part; whole sums where halves have scales of their own. A sum of 0 turns
- * into 2^(k - 60), which is nothing beside the 2^(k + 67) of 1. */
-INLINE __m512 raised_half(const enum type type, const int h, __m512i sum, const scales *s,
-                          const golem_q8 *a, __m512 x) {
-    __m512 y = _mm512_cvtepi32_ps(sum);
-    if (has_halves(type)) y = _mm512_mul_ps(y, s->scale[h]);
-    if (type == T_Q2_K)
-        y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(broadcast(&a->minus[h])), s->low[h], y);
-    y = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(y), broadcast(&a->e[h])));
-    return has_halves(type) || h ? _mm512_add_ps(y, x) : y;
+/* Where the sums of half h start: at what makes up for the offset of the codes. */
+INLINE __m512i prompt_start(const enum type type, const int32_t *minus) {
+    const int shift = offset_of(type);
+    if (shift < 0) return _mm512_setzero_si512();
+    if (shift < MINUS_SHIFT) return _mm512_srai_epi32(broadcast(minus), MINUS_SHIFT - shift);
+    return _mm512_slli_epi32(broadcast(minus), shift - MINUS_SHIFT);
 }
 
 /* As add_tile, for `columns` prompt columns. */
@@ -33,33 +29,54 @@ INLINE void add_prompt(const enum type type, const int bits, const int parts, co
                        pair_chunk *p, int count, const int fresh, const golem_q8 *a, int n,
                        const int columns, float *const *out) {
     const golem_q8 *first = a;
-    __m512 acc[2][TILE], x[2][TILE];
+    __m512 acc[2][WIDE];
     sixes words[2];
-#pragma GCC unroll 4
+#pragma GCC unroll 5
     for (int c = 0; c < columns; c++) acc[0][c] = acc[1][c] = _mm512_setzero_ps();
     if (fresh && has_sixes(type))
         for (int g = 0; g < 2; g++) words[g] = load_sixes(p->group[g] + 64);
     for (int i = 0; i < count; i++, a += n) {
         const scales *s = p->part[i].s;
+        __m512i x[2][WIDE];
         if (fresh) read_scales(type, bits, parts, head, p, i, words);
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-            __m512i sum[2][TILE];
-            sum_half(type, bits, parts, head, p, i, fresh, h, a, columns, sum);
-#pragma GCC unroll 4
+            __m512i sum[2][WIDE];
+#pragma GCC unroll 5
             for (int c = 0; c < columns; c++)
 #pragma GCC unroll 2
                 for (int g = 0; g < 2; g++) {
-                    x[g][c] = raised_half(type, h, sum[g][c], s + g, a + c, h ? x[g][c] : acc[g][c]);
-                    PIN(x[g][c]);
+                    sum[g][c] = prompt_start(type, &a[c].minus[h]);
+                    PIN(sum[g][c]); /* loaded anew: cheaper than copied */
+                }
+            sum_half(type, bits, parts, head, p, i, fresh, h, a, columns, sum);
+#pragma GCC unroll 5
+            for (int c = 0; c < columns; c++)
+#pragma GCC unroll 2
+                for (int g = 0; g < 2; g++) {
+                    __m512i y = _mm512_sllv_epi32(sum[g][c], broadcast(&a[c].e[h]));
+                    if (has_halves(type)) {
+                        acc[g][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(y), s[g].scale[h], acc[g][c]);
+                    } else {
+                        x[g][c] = h ? _mm512_add_epi32(y, x[g][c]) : y;
+                        PIN(x[g][c]);
+                    }
+                    if (type == T_Q2_K) {
+                        y = _mm512_srai_epi32(broadcast(&a[c].minus[h]), MINUS_SHIFT);
+                        y = _mm512_sllv_epi32(y, broadcast(&a[c].e[h]));
+                        acc[g][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(y), s[g].low[h], acc[g][c]);
+                    }
                 }
         }
-#pragma GCC unroll 4
+        if (has_halves(type)) continue;
+#pragma GCC unroll 5
         for (int c = 0; c < columns; c++)
 #pragma GCC unroll 2
-            for (int g = 0; g < 2; g++) acc[g][c] = add_halves(type, x[g][c], s + g, a + c, acc[g][c]);
+            for (int g = 0; g < 2; g++)
+                acc[g][c] =
+                    add_halves(type, _mm512_cvtepi32_ps(x[g][c]), s + g, a + c, acc[g][c]);
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 5
     for (int c = 0; c < columns; c++) {
         __m512 base = _mm512_set1_ps(first[c].base);
 #pragma GCC unroll 2
@@ -75,8 +92,8 @@ INLINE void prompt_pair(const enum type type, const int bits, const int parts, c
                         const uint8_t *first, const uint8_t *second, int in, const golem_q8 *a,
                         int n, int nc, float *out_first, float *out_second) {
 #define PROMPT_TILE(FRESH, A, OUT) \
-    add_prompt(type, bits, parts, head, &p, count, FRESH, A, n, TILE, OUT)
-    PAIR_TILES(PROMPT_TILE);
+    add_prompt(type, bits, parts, head, &p, count, FRESH, A, n, WIDE, OUT)
+    PAIR_TILES(WIDE, PROMPT_TILE);
 }
 
 /* One column. */
@@ -101,7 +118,7 @@ INLINE void prompt_column(const enum type type, const int bits, const int parts,
         float *out_first, float *out_second) {                                                    \
         float spare[GOLEM_PROMPT_COLUMNS * GOLEM_GROUP];                                          \
         if (!second) second = first, out_second = spare;                                          \
-        if (nc >= TILE) {                                                                         \
+        if (nc >= WIDE) {                                                                         \
             prompt_pair(T_##NAME, BITS, COLS / 32, HEAD, first, second, in, a->q + c0, a->n, nc,  \
                         out_first, out_second);                                                   \
             return;                                                                               \
@@ -140,24 +157,21 @@ INLINE void quantise_block(const float *x, int in, golem_q8 *q, int n) {
         y[i] = i < sixteens ? _mm512_and_si512(_mm512_loadu_si512(x + 16 * i), magnitude)
                             : _mm512_setzero_si512();
     __m512i largest = largest_lanes(y);
-    __mmask16 finite = _mm512_cmplt_epu32_mask(largest, _mm512_set1_epi32(0x7f800000));
     float per_base, base;
-    scale_of((uint32_t)_mm512_mask_reduce_max_epi32(finite, largest), &per_base, &base);
-    if (!finite) scale_of(0, &per_base, &base);
+    scale_of((uint32_t)_mm512_reduce_max_epi32(largest), &per_base, &base);
 
     __m512 share = _mm512_mul_ps(_mm512_castsi512_ps(largest), _mm512_set1_ps(per_base));
     __m512i k = _mm512_add_epi32(_mm512_castps_si512(share), _mm512_set1_epi32(0x10000));
     k = _mm512_sub_epi32(_mm512_srli_epi32(k, 23), _mm512_set1_epi32(133));
-    k = _mm512_max_epi32(k, _mm512_set1_epi32(-60));
+    k = _mm512_max_epi32(k, _mm512_set1_epi32(-GOLEM_PROMPT_SHIFTS));
     __m512i power = _mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(127), k), 23);
-    __m512 inverse = _mm512_maskz_mul_ps(finite, _mm512_set1_ps(per_base), _mm512_castsi512_ps(power));
-    __m512i e = _mm512_slli_epi32(_mm512_add_epi32(k, _mm512_set1_epi32(RAISE)), 23);
-    e = _mm512_mask_mov_epi32(_mm512_set1_epi32(0x7fc00000), finite, e);
+    __m512 inverse = _mm512_mul_ps(_mm512_set1_ps(per_base), _mm512_castsi512_ps(power));
+    k = _mm512_add_epi32(k, _mm512_set1_epi32(GOLEM_PROMPT_SHIFTS));
 
-    _Alignas(64) float inverses[16], sums[16];
-    _Alignas(64) int32_t exponents[16], minus[16];
+    _Alignas(64) float inverses[16];
+    _Alignas(64) int32_t shifts[16], minus[16], shifted[16];
     _mm512_store_ps(inverses, inverse);
-    _mm512_store_si512(exponents, e);
+    _mm512_store_si512(shifts, k);
     for (int i = 0; i < sixteens; i++) {
         __mmask16 used = inverses[i] > 0 ? 0xffff : 0;
         __m512 v = _mm512_mul_ps(_mm512_loadu_ps(x + 16 * i), _mm512_set1_ps(inverses[i]));
@@ -166,15 +180,15 @@ INLINE void quantise_block(const float *x, int in, golem_q8 *q, int n) {
         _mm_storeu_si128((__m128i *)(to->q + 16 * (i & 1)), _mm512_cvtepi32_epi8(y[i]));
     }
     __m512i sum = sums_of_lanes(y);
-    _mm512_store_si512(minus, _mm512_sub_epi32(_mm512_setzero_si512(), sum));
-    _mm512_store_ps(sums, _mm512_castsi512_ps(_mm512_add_epi32(
-                              _mm512_castps_si512(_mm512_cvtepi32_ps(sum)), e)));
+    _mm512_store_si512(shifted, _mm512_sllv_epi32(sum, k));
+    sum = _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), sum), MINUS_SHIFT);
+    _mm512_store_si512(minus, sum);
     for (int i = 0; i < sixteens; i += 2) {
         golem_q8 *to = q + (ptrdiff_t)(i / 2) * n;
-        memcpy(to->e, exponents + i, 8);
+        memcpy(to->e, shifts + i, 8);
         memcpy(to->minus, minus + i, 8);
-        to->s = sums[i] + sums[i + 1];
-        to->base = base * power_of_2(-RAISE);
+        to->s = (float)(shifted[i] + shifted[i + 1]);
+        to->base = base * power_of_2(-GOLEM_PROMPT_SHIFTS);
     }
 }
 

@@ -135,7 +135,7 @@ static inline void scale_of(uint32_t largest, float *inverse, float *d) {
  * the addition carries. */
 static inline int prompt_exponent(uint32_t largest, float per_base) {
     int k = (int)((bits_of_float(float_of_bits(largest) * per_base) + 0x10000) >> 23) - 133;
-    return k < -60 ? -60 : k;
+    return k < -GOLEM_PROMPT_SHIFTS ? -GOLEM_PROMPT_SHIFTS : k;
 }
 
 static inline float power_of_2(int k) { return float_of_bits((uint32_t)(127 + k) << 23); }

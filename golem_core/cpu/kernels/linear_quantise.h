@@ -36,17 +36,13 @@ INLINE void quantise_block(const float *x, int in, golem_q8 *q, int n) {
     float inverse, base;
     for (int i = 0; i < in / 16; i++) {
         largest[i] = largest_magnitude(x + 16 * i);
-        if (largest[i] < 0x7f800000 && largest[i] > most) most = largest[i];
+        most = largest[i] > most ? largest[i] : most;
     }
     scale_of(most, &inverse, &base);
     for (int i = 0; i < in / 16; i++) {
         golem_q8 *to = q + (ptrdiff_t)(i / 2) * n;
-        if (largest[i] >= 0x7f800000) {
-            set_half(to, i % 2, x + 32 * (i / 2), 0.0f, float_of_bits(0x7fc00000));
-        } else {
-            int k = prompt_exponent(largest[i], inverse);
-            set_half(to, i % 2, x + 32 * (i / 2), inverse * power_of_2(-k), base * power_of_2(k));
-        }
+        int k = prompt_exponent(largest[i], inverse);
+        set_half(to, i % 2, x + 32 * (i / 2), inverse * power_of_2(-k), base * power_of_2(k));
         if (i % 2) set_sum(to);
     }
 }

@@ -82,13 +82,14 @@ def parts(q: np.ndarray, isa: str = "portable", prompt: bool = False) -> dict[st
     AVX-512 has prompt columns in a form of its own, which linear_avx512_prompt.h describes.
     """
     d, s = q[..., 0:8].copy().view("<f4"), q[..., 8:12].copy().view("<f4")[..., 0]
+    minus = q[..., 16:24].copy().view("<i4")
     if prompt and isa == "avx512":
         base = q[..., 12:16].copy().view("<f4").astype(np.float64)
-        d, s = d * base * 2.0**127, s * base[..., 0]
+        d, s, minus = base * 2.0 ** q[..., 0:8].copy().view("<i4"), s * base[..., 0], minus // 8
     return {
         "d": d,
         "s": s,
-        "minus": q[..., 16:24].copy().view("<i4"),
+        "minus": minus,
         "q": q[..., 24:56].copy().view(np.int8).reshape(*q.shape[:2], 2, 16),
     }
 

@@ -163,8 +163,9 @@ class TestPromptQuantiser:
             power = np.rint(np.log2(scale))
             np.testing.assert_allclose(scale, 2.0**power, rtol=1e-6)
             amax = np.abs(sixteens).max(-1)
-            assert (power <= 0).all() and (amax < 127.5001 * 2.0**power).all()
-            assert (amax > 127.4999 * 2.0**power / 2).all()
+            assert (power <= 0).all() and (power >= -10).all()
+            assert (amax < 127.5001 * 2.0**power).all()
+            assert ((amax > 127.4999 * 2.0**power / 2) | (power == -10)).all()
             assert np.abs(f["q"][block] - sixteens / 2.0 ** power[..., None]).max() < 0.5001
         assert np.array_equal(f["minus"], -f["q"].astype(int).sum(-1))
         sums = (f["q"].astype(int).sum(-1) * f["d"]).sum(-1)
@@ -172,7 +173,7 @@ class TestPromptQuantiser:
 
     def test_a_large_value_takes_half_a_bit_from_the_sixteen_beside_it(self, isa):
         x = np.random.default_rng(8).standard_normal((1, 256)).astype(np.float32)
-        x[:, 16:32] *= 1e-6
+        x[:, 16:32] *= 1e-2
         f = self.fields(isa, x)
         made = (f["d"][..., None] * f["q"]).transpose(1, 0, 2, 3).reshape(16, 16)
         error = np.abs(made - x.reshape(16, 16)).max(-1)
@@ -181,20 +182,19 @@ class TestPromptQuantiser:
     def test_codes_are_those_of_the_portable_quantiser(self, isa):
         rng = np.random.default_rng(5)
         x = rng.integers(0, 2**32, (40, 320), dtype=np.uint32).view(np.float32)
-        x[:20] = rng.standard_normal((20, 320))
+        x[:20] = rng.standard_normal((20, 320)) * 10.0 ** rng.uniform(-4, 4, (20, 320))
         mine, theirs = self.fields(isa, x), self.fields("portable", x)
         for name in ("q", "minus"):
             assert np.array_equal(mine[name], theirs[name])
         np.testing.assert_allclose(mine["d"], theirs["d"], rtol=1e-6)
 
     @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
-    def test_a_non_finite_value_poisons_its_sixteen_only(self, isa, bad):
-        x = np.ones((1, 64))
+    def test_a_non_finite_value_poisons_its_block_only(self, isa, bad):
+        x = np.ones((1, 512))
         x[0, 20] = bad
         f = self.fields(isa, x)
-        assert np.isnan(f["d"][0, 0, 1]) and not f["q"][0, 0, 1].any()
-        assert np.isnan(f["s"][0, 0]) and np.isfinite(f["s"][1, 0])
-        assert np.array_equal(f["q"][[0, 1, 1], 0, [0, 0, 1]], np.full((3, 16), 127))
+        assert np.isnan(f["d"][:8]).all() and not f["q"][:8].any() and np.isnan(f["s"][:8]).all()
+        assert (f["q"][8:] == 127).all() and np.isfinite(f["s"][8:]).all()
 
     @pytest.mark.parametrize("tiny", [0.0, 1e-45, 1e-38, 9e-31])
     def test_what_is_almost_zero_is_zero(self, isa, tiny):
