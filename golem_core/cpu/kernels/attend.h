@@ -26,7 +26,7 @@ typedef struct {
     const int32_t *until;
     const int32_t *at;            /* the column each row is of; NULL where all columns have rows */
     char *q, *k, *v, *out;        /* k and v: rows of this pass, where there is no ring */
-    golem_q8 *codes;              /* (heads * dv / 32, rows) or NULL */
+    golem_codes codes;            /* of the results, or none */
     int64_t rows;
 } attention;
 
@@ -48,8 +48,10 @@ static attention attention_of(const golem_record *r, golem_worker *w) {
         .until = (const int32_t *)base_of(&r->in[3], w),
         .at = (const int32_t *)base_of(&r->in[5], w), .q = base_of(&r->in[0], w),
         .k = base_of(&r->in[1], w), .v = base_of(&r->in[2], w), .out = base_of(&r->out[0], w),
-        .codes = (golem_q8 *)base_of(&r->out[1], w), .rows = w->pass->extents[r->extent],
+        .rows = w->pass->extents[r->extent],
     };
+    a.codes = (golem_codes){(golem_q8 *)base_of(&r->out[1], w), a.rows,
+                            w->pass->drawn_rows[r->extent], 1, a.heads * a.dv / 32};
     return a;
 }
 
@@ -90,10 +92,6 @@ static inline const char *ring_line(const golem_ring *ring, const char *all, int
     return all + (place * ring->capacity + index % ring->capacity) * bytes;
 }
 
-static inline int is_drawn(const attention *a, int64_t row) {
-    return row < a->w->pass->drawn_rows[a->r->extent];
-}
-
 /* One head's result: acc / total, stored, and a drawn column's quantised where a product reads it. */
 static inline void store_head(const attention *a, float *acc, float total, int64_t row, int head) {
     vf by = vset(total > 0 ? 1.0f / total : total == total ? 0.0f : total);
@@ -103,10 +101,8 @@ static inline void store_head(const attention *a, float *acc, float total, int64
         float *y = unit_at(a->out, &a->r->out[0], row, head);
         FOR_LANES(i, a->dv, count) vwrite(y + i, vload(acc + i), count);
     }
-    if (a->codes && is_drawn(a, row)) {
-        golem_q8 *codes = a->codes + (int64_t)head * (a->dv / 32) * a->rows + row;
-        quantise_column(a->w, 0, acc, a->dv, codes, (int)a->rows);
-    }
+    if (a->codes.q && row < a->codes.drawn)
+        quantise_column(a->w, &a->codes, row, acc, a->dv, head * (a->dv / 32));
 }
 
 static inline int padded(int width) { return (width + LANES - 1) / LANES * LANES; }

@@ -301,12 +301,11 @@ static void tile_end(const attention *a, const tile_scratch *t, int64_t from, in
     for (int i = 0; i < columns * a->share; i++)
         store_head(a, t->acc + i * wide, t->total[i], from + i / a->share,
                    head * a->share + i % a->share);
-    if (!a->codes || !(a->r->i[11] & GOLEM_TOGETHER)) return;
-    for (int c = 0; c < columns; c++) {
-        if (is_drawn(a, from + c)) continue;
-        golem_q8 *codes = a->codes + (int64_t)head * (width / 32) * a->rows + from + c;
-        quantise_column(a->w, 1, t->acc + c * width, width, codes, (int)a->rows);
-    }
+    if (!a->codes.q || !(a->r->i[11] & GOLEM_TOGETHER)) return;
+    for (int c = 0; c < columns; c++)
+        if (from + c >= a->codes.drawn)
+            quantise_column(a->w, &a->codes, from + c, t->acc + c * width, width,
+                            head * (width / 32));
 }
 
 /* Columns from .. from + columns - 1 of a sequence with one key head. */

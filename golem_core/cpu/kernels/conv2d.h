@@ -36,7 +36,7 @@ static void run_conv2d(const golem_record *r, golem_worker *w) {
     int64_t lines = w->pass->extents[r->i[MAP_ROWS]];
     const float *x = (const float *)base_of(&r->in[0], w);
     float *panels = (float *)w->scratch;
-    product_store p = gemm_store(s, w, (int)pixels);
+    product_store p = gemm_store(s, w);
     for (;;) {
         int64_t unit = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
         int64_t first = unit * MAP_PANELS * PANEL, left = pixels - first;

@@ -7,9 +7,10 @@
 
 #include "products.h"
 
-/* Column `from` of one activation becomes column `to` of another with n columns. */
-static void gather_codes(const golem_q8 *from, int from_n, golem_q8 *to, int to_n, int blocks) {
-    for (int b = 0; b < blocks; b++) to[(int64_t)b * to_n] = from[(int64_t)b * from_n];
+/* A row's column of codes becomes one of n side by side. */
+static void gather_codes(const golem_codes *codes, int64_t row, golem_q8 *to, int n) {
+    golem_code_column from = column_of(codes, row);
+    for (int b = 0; b < codes->blocks; b++) to[(int64_t)b * n] = from.q[(int64_t)b * from.n];
 }
 
 /* in: x (rows of `spread` columns each), its codes, experts (rows, k) i32.
@@ -23,8 +24,10 @@ static void run_experts(const golem_record *r, golem_worker *w) {
     const int32_t *chosen = (const int32_t *)base_of(&r->in[2], w);
     int32_t *start = (int32_t *)w->scratch, *order = start + experts + 1;
     char *gathered = w->scratch + ((size_t)(experts + 1 + (int64_t)r->i[3] * k) * 4 + 63) / 64 * 64;
-    golem_act act = act_of(r, w, columns);
-    int64_t drawn = w->pass->drawn_rows[r->extent] * k;   /* pairs; an expert's come in order */
+    golem_act act = act_of(r, w);
+    int64_t drawn_rows = w->pass->drawn_rows[r->extent];
+    int64_t drawn = drawn_rows * k;   /* pairs; an expert's come in order */
+    golem_codes codes = {(golem_q8 *)act.q, columns, r->i[2] ? drawn : drawn_rows, 1, s->in / 32};
 
     memset(start, 0, (size_t)(experts + 1) * 4);
     for (int p = 0; p < pairs; p++) {
@@ -51,18 +54,18 @@ static void run_experts(const golem_record *r, golem_worker *w) {
             int64_t read = (int64_t)(to - from) * (s->a.group_bytes + s->b.group_bytes);
             atomic_fetch_add_explicit(&w->pass->expert_bytes, read, memory_order_relaxed);
             for (int first = start[e], count; first < start[e + 1]; first += count) {
-                count = start[e + 1] - first < COLUMNS ? start[e + 1] - first : COLUMNS;
-                int32_t column[COLUMNS], are_drawn = 0;
-                while (are_drawn < count && order[first + are_drawn] < drawn) are_drawn++;
-                golem_act part = {.n = count, .x = act.x, .x_stride = act.x_stride, .rows = column,
+                int is_drawn = order[first] < drawn, left = start[e + 1] - first;
+                int32_t column[COLUMNS];
+                golem_act part = {.x = act.x, .x_stride = act.x_stride, .rows = column,
                                   .q = (const golem_q8 *)gathered};
+                for (count = 0; count < left && count < COLUMNS; count++)
+                    if ((order[first + count] < drawn) != is_drawn) break;
                 for (int c = 0; c < count; c++) {
                     column[c] = r->i[2] ? order[first + c] : order[first + c] / k;
-                    if (act.q)
-                        gather_codes(act.q + column[c], columns, (golem_q8 *)gathered + c, count,
-                                     s->in / 32);
+                    if (act.q) gather_codes(&codes, column[c], (golem_q8 *)gathered + c, count);
                 }
-                multiply(s, w, &part, 1, count, are_drawn, from, to, e, order + first, pairs);
+                multiply(s, w, &part, 1, count, is_drawn ? count : 0, from, to, e, order + first,
+                         pairs, drawn);
             }
         }
         seen++;

@@ -181,8 +181,8 @@ static void gemm_unit(product_store *p, const float *x, int pairs, int from, int
     }
 }
 
-static product_store gemm_store(const golem_segment *s, golem_worker *w, int columns) {
-    product_store p = {.s = s, .w = w, .store = (float *)base_of(&s->store, w), .stored = columns};
+static product_store gemm_store(const golem_segment *s, golem_worker *w) {
+    product_store p = {.s = s, .w = w, .store = (float *)base_of(&s->store, w)};
     for (int i = 0; i < s->finishes; i++) p.operand[i] = base_of(&s->finish[i].operand, w);
     return p;
 }
@@ -207,7 +207,7 @@ static void run_gemm(const golem_record *r, golem_worker *w) {
         int to = from + s->chunk < s->groups ? from + s->chunk : s->groups;
         int count = columns - first < wide ? columns - first : wide;
         const float *x = (const float *)base_of(&r->in[pairs], w);
-        product_store p = gemm_store(s, w, columns);
+        product_store p = gemm_store(s, w);
         x += (int64_t)first * gemm_lines(s->in, pairs);
         gemm_unit(&p, x, pairs, from, to, first, count, unpacked);
     }

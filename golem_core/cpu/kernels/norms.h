@@ -104,22 +104,21 @@ static void quantise_twice(const golem_linear_isa *linear, const float *x, int w
     }
 }
 
-/* in: x (rows, width). out: (width / 32, columns_before(rows)) golem_q8.
- * i: planes of drawn rows, 1 or 2; whether only prompt rows are to be quantised */
+/* in: x (rows, width). out: golem_codes. i: planes of drawn rows, 1 or 2; whether only prompt rows are
+ * to be quantised */
 static void rows_quantise(const golem_record *r, golem_worker *w, int64_t from, int64_t to) {
     char *bx = base_of(&r->in[0], w);
-    golem_q8 *codes = (golem_q8 *)base_of(&r->out[0], w);
-    const golem_linear_isa *linear = w->pass->isa->linear;
-    int planes = r->i[0];
-    int64_t drawn = w->pass->drawn_rows[r->extent];
-    int n = (int)columns_before(w->pass->extents[r->extent], drawn, planes);
+    golem_codes codes = {(golem_q8 *)base_of(&r->out[0], w), w->pass->extents[r->extent],
+                         w->pass->drawn_rows[r->extent], r->i[0], r->width / 32};
     for (int64_t row = from; row < to; row++) {
         const float *x = unit_at(bx, &r->in[0], row, 0);
-        golem_q8 *to_here = codes + columns_before(row, drawn, planes);
-        if (row < drawn && r->i[1]) continue;
-        if (row >= drawn) linear->quantise_prompt(x, r->width, to_here, n);
-        else if (planes == 2) quantise_twice(linear, x, r->width, to_here, n);
-        else linear->quantise_row(x, r->width, to_here, n);
+        if (row < codes.drawn && r->i[1]) continue;
+        if (row < codes.drawn && codes.planes == 2) {
+            golem_code_column column = column_of(&codes, row);
+            quantise_twice(w->pass->isa->linear, x, r->width, column.q, column.n);
+        } else {
+            quantise_column(w, &codes, row, x, r->width, 0);
+        }
     }
 }
 

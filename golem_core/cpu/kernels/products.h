@@ -51,10 +51,8 @@ typedef struct {
     char *operand[GOLEM_FINISHES];
     float *store;             /* rows of f32, or NULL */
     float *stage;             /* (columns, width): a chunk's results until they are quantised */
-    golem_q8 *codes;          /* of the stored rows, or NULL */
+    golem_codes codes;        /* of the stored rows, or none */
     const int32_t *rows;      /* row of the store for each column; NULL: the columns themselves */
-    int stored;               /* rows of the store */
-    int drawn;                /* columns that are drawn, the first ones */
     int from, width;          /* first group of the chunk, and its rows */
 } product_store;
 
@@ -69,17 +67,16 @@ static void finish_group(const product_store *p, const float *a, const float *b,
         vf x = scaled(&s->a, vload(a + c * LANES), row, count);
         if (b) x = vmul(vunary(s->gate, x), scaled(&s->b, vload(b + c * LANES), row, count));
         x = finished(s, p->operand, x, at, row, count);
-        if (p->codes) vwrite(p->stage + c * p->width + (group - p->from) * LANES, x, count);
+        if (p->codes.q) vwrite(p->stage + c * p->width + (group - p->from) * LANES, x, count);
         else vwrite(p->store + at * s->store.row + row, x, count);
     }
 }
 
 static void quantise_stage(const product_store *p, int first, int columns) {
-    golem_q8 *codes = p->codes + (int64_t)p->from / 2 * p->stored;
     for (int c = 0; c < columns; c++) {
         int64_t at = p->rows ? p->rows[first + c] : first + c;
         const float *line = p->stage + (int64_t)c * p->width;
-        quantise_column(p->w, first >= p->drawn, line, p->width, codes + at, p->stored);
+        quantise_column(p->w, &p->codes, at, line, p->width, p->from / 2);
         if (p->store)
             memcpy(p->store + at * p->s->store.row + p->from * LANES, line, (size_t)p->width * 4);
     }
@@ -108,44 +105,51 @@ static void products_of(const golem_linear_isa *linear, int prompt, int type, in
     }
 }
 
-/* Groups from .. to - 1 of a segment over all columns of act, of which the first `drawn` have
- * `planes` columns of codes each. expert selects the matrices; rows are where the columns go among
- * the `stored` rows of the store, NULL: as they are. */
+/* Groups from .. to - 1 of a segment over all columns of act, whose codes are golem_codes: the first
+ * `drawn` columns have `planes` each. expert selects the matrices; rows are where the columns go among
+ * the `stored` rows of the store, of which stored_drawn are drawn, NULL: as they are. */
 static void multiply(const golem_segment *s, golem_worker *w, const golem_act *act, int planes,
                      int columns, int drawn, int from, int to, int64_t expert, const int32_t *rows,
-                     int stored) {
+                     int64_t stored, int64_t stored_drawn) {
     const golem_linear_isa *linear = w->pass->isa->linear;
     const uint8_t *ga = s->a.groups + expert * s->a.expert_bytes;
     const uint8_t *gb = s->b.groups ? s->b.groups + expert * s->b.expert_bytes : NULL;
     float a[COLUMNS * LANES], b[COLUMNS * LANES];
     product_store p = {.s = s, .w = w, .store = (float *)base_of(&s->store, w), .rows = rows,
-                       .stored = stored, .stage = (float *)w->scratch, .drawn = drawn,
-                       .from = from, .width = (to - from) * LANES};
-    if (s->quantised >= 0) p.codes = (golem_q8 *)w->pass->base[s->quantised];
+                       .stage = (float *)w->scratch, .from = from, .width = (to - from) * LANES};
+    if (s->quantised >= 0)
+        p.codes = (golem_codes){(golem_q8 *)w->pass->base[s->quantised], stored, stored_drawn, 1,
+                                s->out / 32};
     for (int i = 0; i < s->finishes; i++) p.operand[i] = base_of(&s->finish[i].operand, w);
+    golem_codes codes = {(golem_q8 *)act->q, columns, drawn, planes, s->in / 32};
+    golem_act here = *act;
     for (int first = 0, count; first < columns; first += count) {
-        int prompt = first >= drawn, both = !prompt && planes == 2;
+        int prompt = first >= drawn, both = !prompt && planes == 2, at = first;
         count = (prompt ? columns : drawn) - first;
         if (count > COLUMNS / (1 + both)) count = COLUMNS / (1 + both);
-        int at = (int)columns_before(first, drawn, planes), wide = count * (1 + both);
+        int wide = count * (1 + both);
+        if (golem_types[s->a.type].act == GOLEM_ACT_Q8) {
+            golem_code_column column = column_of(&codes, first);
+            here.q = column.q, here.n = column.n, at = 0;
+        }
         for (int g = from; g < to; g++) {
             const uint8_t *group = ga + g * s->a.group_bytes, *other = NULL;
             if (gb) other = gb + g * s->b.group_bytes;
             else if (g + 1 < to) other = group + s->a.group_bytes;
             products_of(linear, prompt, s->a.type, gb ? s->b.type : s->a.type, group, other, s->in,
-                        act, at, wide, a, b);
+                        &here, at, wide, a, b);
             if (both) join_planes(a, count);
             if (both && other) join_planes(b, count);
             finish_group(&p, a, gb ? b : NULL, g, first, count);
             if (other && !gb) finish_group(&p, b, NULL, ++g, first, count);
         }
-        if (p.codes) quantise_stage(&p, first, count);
+        if (p.codes.q) quantise_stage(&p, first, count);
     }
 }
 
-static inline golem_act act_of(const golem_record *r, const golem_worker *w, int n) {
+static inline golem_act act_of(const golem_record *r, const golem_worker *w) {
     return (golem_act){.x = (const float *)base_of(&r->in[0], w), .x_stride = r->in[0].row,
-                       .q = (const golem_q8 *)base_of(&r->in[1], w), .n = n};
+                       .q = (const golem_q8 *)base_of(&r->in[1], w)};
 }
 
 /* Groups a unit takes. With many columns a few groups are work enough, and share out more evenly; but
@@ -160,11 +164,11 @@ static inline int chunks_of(const golem_segment *s, int columns, int drawn) {
     return (s->groups + chunk - 1) / chunk;
 }
 
-/* in: x (rows, in) f32, the same as (in / 32, columns_before(rows)) golem_q8; segments read one or
- * the other. i: planes of drawn rows, 1 or 2 */
+/* in: x (rows, in) f32, the same as golem_codes; segments read one or the other. i: planes of drawn
+ * rows, 1 or 2 */
 static void run_linear(const golem_record *r, golem_worker *w) {
     int columns = (int)w->pass->extents[r->extent], drawn = (int)w->pass->drawn_rows[r->extent];
-    golem_act act = act_of(r, w, (int)columns_before(columns, drawn, r->i[0]));
+    golem_act act = act_of(r, w);
     if (columns == 0) return;
     for (;;) {
         int unit = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed), i = 0;
@@ -175,7 +179,7 @@ static void run_linear(const golem_record *r, golem_worker *w) {
         int chunk = chunk_of(s, columns, drawn), from = unit * chunk;
         int to = from + chunk < s->groups ? from + chunk : s->groups;
         int planes = golem_types[s->a.type].act == GOLEM_ACT_Q8 ? r->i[0] : 1;
-        multiply(s, w, &act, planes, columns, drawn, from, to, 0, NULL, columns);
+        multiply(s, w, &act, planes, columns, drawn, from, to, 0, NULL, columns, drawn);
     }
 }
 

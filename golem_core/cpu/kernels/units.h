@@ -19,16 +19,36 @@ static inline float *unit_at(char *base, const golem_operand *o, int64_t row, in
     for (int64_t u_ = (from), row = u_ / (record)->spans, span = u_ % (record)->spans; \
          u_ < (to); u_++, span + 1 < (record)->spans ? span++ : (span = 0, row++))
 
-/* Columns of codes before those of a row: a drawn row has `planes`, a prompt's has one. */
-static inline int64_t columns_before(int64_t row, int64_t drawn, int planes) {
-    return row < drawn ? row * planes : row + drawn * (planes - 1);
+/* The codes of a record's rows, of which the first `drawn` are drawn and have `planes` columns each:
+ * (blocks of 32, drawn · planes) records, then those of the prompt rows, GOLEM_PROMPT_COLUMNS rows
+ * after the other: (blocks, GOLEM_PROMPT_COLUMNS) records, at last (blocks, rows that are left). */
+typedef struct {
+    golem_q8 *q;
+    int64_t rows, drawn;
+    int planes, blocks;
+} golem_codes;
+
+/* Where a row's records are: q[b * n]. */
+typedef struct {
+    golem_q8 *q;
+    int n;
+} golem_code_column;
+
+static inline golem_code_column column_of(const golem_codes *c, int64_t row) {
+    if (row < c->drawn) return (golem_code_column){c->q + row * c->planes, (int)c->drawn * c->planes};
+    int64_t at = (row - c->drawn) % GOLEM_PROMPT_COLUMNS, first = row - at;
+    int64_t left = c->rows - first;
+    int n = (int)(left < GOLEM_PROMPT_COLUMNS ? left : GOLEM_PROMPT_COLUMNS);
+    return (golem_code_column){c->q + (c->drawn * (c->planes - 1) + first) * c->blocks + at, n};
 }
 
-/* Values of a drawn or prompt row as one column of codes. */
-static inline void quantise_column(const golem_worker *w, int prompt, const float *x, int width,
-                                   golem_q8 *codes, int n) {
+/* Values of a row, from its block `from` on, as one column of codes. */
+static inline void quantise_column(const golem_worker *w, const golem_codes *c, int64_t row,
+                                   const float *x, int width, int from) {
     const golem_linear_isa *linear = w->pass->isa->linear;
-    (prompt ? linear->quantise_prompt : linear->quantise_row)(x, width, codes, n);
+    golem_code_column to = column_of(c, row);
+    (row < c->drawn ? linear->quantise_row : linear->quantise_prompt)(
+        x, width, to.q + (int64_t)from * to.n, to.n);
 }
 
 /* Lanes of a second operand: its own elements, or one repeated. */
