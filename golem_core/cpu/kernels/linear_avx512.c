@@ -29,6 +29,10 @@ INLINE __m512i less_offset(const enum type type, const int32_t *minus) {
     return shift < 0 ? _mm512_setzero_si512() : _mm512_slli_epi32(broadcast(minus), shift);
 }
 
+/* A value the compiler forms here and nowhere else, so that halves of parts follow each other and
+ * their sums have registers. */
+#define PIN(x) __asm__ volatile("" : "+v"(x))
+
 /* A value the compiler may not form again instead of keeping it. */
 #define KEEP(x) __asm__("" : "+v"(x))
 
@@ -60,26 +64,29 @@ INLINE void one_part(const enum type type, const int bits, const int parts, cons
                      const uint8_t *super, int i, __m512i word, const int odd, const golem_q8 *a,
                      const int columns, __m512 *acc) {
     const uint8_t *part = super + head + i * (64 * bits);
-    __m512i w[8];
     __m512 x[WIDEST];
     prefetch(part, 64 * bits);
-#pragma GCC unroll 8
-    for (int v = 0; v < 8; v++) w[v] = load_code(type, bits, part, v);
     scales s = load_scales(type, super, i, parts, word, odd);
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
         __m512i sum[WIDEST];
 #pragma GCC unroll 8
-        for (int c = 0; c < columns; c++) sum[c] = less_offset(type, &a[c].minus[h]);
+        for (int c = 0; c < columns; c++) {
+            sum[c] = less_offset(type, &a[c].minus[h]);
+            if (columns > 2) PIN(sum[c]);
+        }
 #pragma GCC unroll 4
         for (int v = 4 * h; v < 4 * h + 4; v++) {
+            __m512i w = load_code(type, bits, part, v);
 #pragma GCC unroll 8
             for (int c = 0; c < columns; c++)
-                sum[c] = _mm512_dpbusd_epi32(sum[c], w[v], broadcast(a[c].q + 4 * v));
+                sum[c] = _mm512_dpbusd_epi32(sum[c], w, broadcast(a[c].q + 4 * v));
         }
 #pragma GCC unroll 8
-        for (int c = 0; c < columns; c++)
+        for (int c = 0; c < columns; c++) {
             x[c] = add_half(type, h, sum[c], &s, a + c, h ? x[c] : acc[c]);
+            if (columns > 2) PIN(x[c]);
+        }
     }
 #pragma GCC unroll 8
     for (int c = 0; c < columns; c++) acc[c] = add_halves(type, x[c], &s, a + c, acc[c]);

@@ -17,10 +17,6 @@ enum { CHUNK = 8 }; /* parts that meet all columns: 256 weights, a multiple of e
 enum { TILE = 4 };  /* columns side by side in registers, */
 enum { WIDE = 5 };  /* or prompt columns */
 
-/* A value the compiler forms here and nowhere else, so that halves of parts follow each other and
- * their sums have registers. */
-#define PIN(x) __asm__ volatile("" : "+v"(x))
-
 /* A part of two groups, unpacked. */
 typedef struct {
     __m512i w[2][8];
