@@ -14,6 +14,7 @@ import argparse
 import atexit
 import ctypes
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -28,15 +29,15 @@ SPREAD = 0.15  # a run whose plain reads vary by more than this is void
 
 def _compile() -> ctypes.CDLL:
     """plain_read.c, compiled for this machine into a folder that goes away with the process."""
-    compiler = os.environ.get("CC", "cc")
-    if shutil.which(compiler) is None:
-        raise SystemExit(f"bandwidth: no C compiler {compiler!r}; install one or set CC")
+    compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    if shutil.which(compiler[0]) is None:
+        raise SystemExit(f"bandwidth: no C compiler {compiler[0]!r}; install one or set CC")
     folder = tempfile.mkdtemp(prefix="plain_read")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     library = Path(folder) / "plain_read.so"
     source = Path(__file__).with_name("plain_read.c")
     flags = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC", "-pthread"]
-    subprocess.run([compiler, *flags, source, "-o", library], check=True)
+    subprocess.run([*compiler, *flags, source, "-o", library], check=True)
     return ctypes.CDLL(str(library))
 
 

@@ -524,6 +524,8 @@ cdef class Code:
                 e, self.symbols[self.symbol_columns] if self.symbol_columns >= 0 else 0)
             if not self.counts_columns(e):
                 self.drawn[i] = self.sizes[i] if self.keeps_states else 0
+            elif self.keeps_states and not self.isa.prompts_apart:
+                self.drawn[i] = self.sizes[i]
             else:
                 self.drawn[i] = min(self.rows_of(e, p.drawn), self.sizes[i]) if p.drawn else 0
         if follow:

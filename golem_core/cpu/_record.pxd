@@ -154,6 +154,7 @@ cdef extern from "record.h" nogil:
         int64_t (*attend_part_bytes)(int, int)
         int panel
         int (*gemm_pairs)()
+        int prompts_apart
         int two_groups
 
     ctypedef struct golem_pass:

@@ -175,6 +175,7 @@ typedef struct golem_isa {
     int64_t (*attend_scratch)(int d, int dv, int share, int rels);   /* bytes a worker needs */
     int64_t (*attend_part_bytes)(int dv, int share);                 /* bytes of a chunk's result */
     int panel;                 /* columns of a panel, as in gemm.h */
+    int prompts_apart;         /* whether prompt columns have products of their own, or drawn ones' */
     int (*gemm_pairs)(void);   /* whether BF16 weights meet BF16 columns there */
     int two_groups;            /* whether linear multiplies two groups of float weights at once */
 } golem_isa;

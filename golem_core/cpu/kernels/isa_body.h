@@ -41,5 +41,6 @@ const golem_isa GOLEM_ISA = {
     .gemm_pairs = gemm_pairs,
 #if defined(GOLEM_AVX512)
     .two_groups = 1,
+    .prompts_apart = 1,
 #endif
 };
