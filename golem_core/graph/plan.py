@@ -46,7 +46,7 @@ class Plan:
     """The ops of a pass in order, and where its wanted outputs are found.
 
     A ``linear`` has a tuple of Segments in attrs["segments"], its inputs are x and the operands of
-    their finishes; attrs["precise"] says that it makes a wanted output (see _precise).
+    their finishes; attrs["precise"] says that a softmax is taken of what it makes (see _precise).
     A ``linear_by_expert`` has one Segment, its inputs stay. A ``store`` (k, v) writes a ring that
     the attends after it read; an ``attend`` whose queries are picked rows has as its last input
     which column each is of.
@@ -236,15 +236,15 @@ _HANDED_ON = {"rms_norm", "layer_norm", "rope", "copy", "concat", "pick", "mul",
 
 
 def _precise(plan: Plan) -> set[int]:
-    """Roots of products that make the wanted outputs: the head.
+    """Roots of products that end in a softmax: queries, keys, values and the wanted outputs.
 
-    Rounding its columns is a third of what a distribution loses, so executors compute it with finer
-    activations where that costs least. (Queries, keys and values, whose scores a softmax is taken
-    of too, would bring as much; but a pass of several columns would take a tenth longer.)
+    Rounding the columns of these products costs most of what a distribution loses, and they are
+    a small part of a pass, so executors compute them with finer activations.
     """
     precise = {value.root.id for value in plan.outputs.values()}
     for node in reversed(plan.nodes):
-        if node.op in _HANDED_ON and any(v.id in precise for v in node.outputs):
+        passes_on = node.op in _HANDED_ON and any(v.id in precise for v in node.outputs)
+        if passes_on or node.op in ("attend", "store"):
             precise.update(v.root.id for v in node.inputs if isinstance(v, Value))
     return precise
 

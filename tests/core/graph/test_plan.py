@@ -122,11 +122,11 @@ def test_gate_of_two_products_by_expert_becomes_a_pair():
     assert "gate" not in [n.op for n in nodes]
 
 
-def test_the_product_that_makes_the_output_is_marked_precise():
+def test_products_that_a_softmax_is_taken_of_are_marked_precise():
     nodes = make_plan(decoder(blocks=1), ("logits",)).nodes
     marked = [(n.attrs["precise"], len(n.attrs["segments"])) for n in nodes if n.op == "linear"]
     # query, key and value; attention's output; gate and up; down; the head
-    assert marked == [(False, 3), (False, 1), (False, 1), (False, 1), (True, 1)]
+    assert marked == [(True, 3), (False, 1), (False, 1), (False, 1), (True, 1)]
 
 
 def test_a_linear_with_two_readers_is_no_pair():
