@@ -92,7 +92,9 @@ def fetch(folder: Path, source: Source) -> Path:
         run(*pip, f"{source.package}=={source.version}", "-d", folder)
         archive = folder / f"{stem}.tar.gz"
         with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
+            # Python before 3.11.4 knows no filters.
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)
+            tar.extractall(folder)
         archive.unlink()
         for name, text in source.missing.items():
             (unpacked / name).parent.mkdir(parents=True, exist_ok=True)

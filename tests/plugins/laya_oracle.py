@@ -21,7 +21,9 @@ def unpack(name: str, folder: Path) -> Path:
     """The checkpoint's directory."""
     packed = gzip.decompress(data(f"laya/{name}.tar.gz").read_bytes())
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
+        # Python before 3.11.4 knows no filters; the archive is this repository's own.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
     return folder / name
 
 
