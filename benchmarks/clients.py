@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import time
 from dataclasses import dataclass
 
@@ -37,7 +38,20 @@ def prompt(words: int, seed: int) -> str:
     return f"{seed}: " + " ".join(draw.choice(WORDS) for _ in range(words))
 
 
-async def ask(port: int, text: str, length: int) -> Answer:
+class Together:
+    """Tells when every one of several clients has its first token, and when one has its last."""
+
+    def __init__(self, clients: int):
+        self.waiting = clients
+        self.all_drawing, self.one_done = asyncio.Event(), asyncio.Event()
+
+    def first(self) -> None:
+        self.waiting -= 1
+        if not self.waiting:
+            self.all_drawing.set()
+
+
+async def ask(port: int, text: str, length: int, together: Together | None = None) -> Answer:
     """Streams one completion of ``length`` tokens. Raises ClientError for anything but a 200."""
     body = json.dumps(
         {
@@ -62,18 +76,46 @@ async def ask(port: int, text: str, length: int) -> Answer:
         if not line.startswith(b"data: {"):
             continue
         now = time.perf_counter()
+        if together is not None and not first:
+            together.first()
         first, last = first or now, now
         if b'"usage"' in line:
             usage = json.loads(line[6:]).get("usage") or usage
     writer.close()
+    if together is not None:
+        together.all_drawing.set()
+        together.one_done.set()
     if b" 200 " not in status or not usage:
         raise ClientError(f"answered {status.decode(errors='replace').strip() or 'nothing'!r}")
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
     return Answer(asked, first, last, usage["prompt_tokens"], cached, usage["completion_tokens"])
 
 
-async def _together(port: int, texts: list[str], length: int) -> list[Answer]:
-    return await asyncio.gather(*(ask(port, text, length) for text in texts))
+async def _busy(port: int) -> tuple[float, float]:
+    """Passes so far, and conversations that were in them; as both servers' metrics tell."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+    text = (await reader.read()).decode()
+    writer.close()
+    found = dict(re.findall(r"^llamacpp:(\S+) (\S+)$", text, re.MULTILINE))
+    passes = float(found.get("n_decode_total", 0))
+    return passes, passes * float(found.get("n_busy_slots_per_decode", 0))
+
+
+async def _shared(port: int, together: Together) -> float | None:
+    """Conversations a pass, the mean while all of them draw."""
+    await together.all_drawing.wait()
+    passes, busy = await _busy(port)
+    await together.one_done.wait()
+    passes_after, busy_after = await _busy(port)
+    return (busy_after - busy) / (passes_after - passes) if passes_after > passes else None
+
+
+async def _together(port: int, texts: list[str], length: int):
+    together = Together(len(texts))
+    asked = (ask(port, text, length, together) for text in texts)
+    *answers, shared = await asyncio.gather(*asked, _shared(port, together))
+    return answers, shared
 
 
 @dataclass(frozen=True)
@@ -82,19 +124,21 @@ class Round:
 
     total: drawn tokens a second from the first request to the last token. drawing: the sum of the
     clients' own rates, each between its first and its last token. reading: prompt tokens a second
-    until the last client has its first token. first: median seconds to a first token.
+    until the last client has its first token. first: median seconds to a first token. shared:
+    conversations a pass while all draw, None where the server does not tell.
     """
 
     total: float
     drawing: float
     reading: float
     first: float
+    shared: float | None
 
 
 def round_of(port: int, clients: int, words: int, length: int, seed: int) -> Round:
     """``clients`` new prompts at once, each answered with ``length`` tokens."""
     texts = [prompt(words, seed * 1000 + i) for i in range(clients)]
-    answers = asyncio.run(_together(port, texts, length))
+    answers, shared = asyncio.run(_together(port, texts, length))
     start = min(a.asked for a in answers)
     all_reading = max(a.first for a in answers)
     rates = [(a.drawn - 1) / (a.last - a.first) for a in answers if a.last > a.first]
@@ -104,4 +148,18 @@ def round_of(port: int, clients: int, words: int, length: int, seed: int) -> Rou
         drawing=sum(rates),
         reading=sum(a.prompt - a.cached for a in answers) / (all_reading - start),
         first=waits[len(waits) // 2],
+        shared=shared,
     )
+
+
+def first_tokens(port: int, words: int, seed: int) -> tuple[float, float]:
+    """Milliseconds to the first token of a new prompt, and of the turn after its answer.
+
+    The second turn repeats the first, adds 32 words of an answer and 32 of a question, so that a
+    server which kept what it read has a tenth or less to read.
+    """
+    text = prompt(words, seed)
+    more = prompt(64, seed + 1)
+    once = asyncio.run(ask(port, text, 8))
+    again = asyncio.run(ask(port, f"{text} {more}", 8))
+    return 1000 * (once.first - once.asked), 1000 * (again.first - again.asked)

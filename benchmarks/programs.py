@@ -37,6 +37,17 @@ class Golem:
         flags = ["-model", model, "-addr", f"127.0.0.1:{port}", "-threads", threads]
         return [*start, *flags, "-parallel", parallel, "-context", parallel * context]
 
+    def width(self, columns: int) -> list:
+        """Flags of a bench whose passes hold at most so many columns."""
+        return ["-w", columns]
+
+    def conversations(self, model: Path, counts: list[int], depth: int, drawn: int, threads: int):
+        """Tokens a second of conversations that draw together, by their number, without HTTP."""
+        flags = ["-p", 0, "-n", drawn, "-d", depth, "-b", ",".join(map(str, counts))]
+        command = [*self.bench(), "-m", model, "-o", "json", "-r", 3, "-t", threads, *flags]
+        made = json.loads(_output(self.name, command))
+        return {record["n_conversations"]: record["samples_ts"] for record in made}
+
 
 @dataclass(frozen=True)
 class Llama:
@@ -54,19 +65,52 @@ class Llama:
     def server(self, model: Path, port: int, parallel: int, context: int, threads: int) -> list:
         start = [self.peer.program("llama-server"), *self.peer.describe["server"]]
         flags = ["-m", model, "--host", "127.0.0.1", "--port", port, "-t", threads, "-tb", threads]
-        return [*start, *flags, "-np", parallel, "-c", parallel * context]
+        return [*start, *flags, "-np", parallel, "-c", parallel * context, "--metrics"]
+
+    def width(self, columns: int) -> list:
+        """Flags of a bench whose passes hold at most so many columns."""
+        return ["-ub", columns]
+
+    def conversations(self, model: Path, counts: list[int], depth: int, drawn: int, threads: int):
+        """Tokens a second of conversations that draw together, by their number, without HTTP."""
+        context = max(counts) * (max(depth, 1) + drawn) + 64
+        flags = ["-npp", max(depth, 1), "-ntg", drawn, "-npl", ",".join(map(str, counts))]
+        start = [self.peer.program("llama-batched-bench"), *self.peer.describe["server"]]
+        command = [*start, "-m", model, "-c", context, "-t", threads, "-tb", threads, *flags]
+        samples: dict[int, list[float]] = {count: [] for count in counts}
+        for _ in range(3):
+            for count, rate in batched_rates(_output(self.name, command)):
+                samples[count].append(rate)
+        return samples
+
+
+def batched_rates(text: str) -> Iterator[tuple[int, float]]:
+    """Conversations and tokens a second they drew, of the table llama-batched-bench prints."""
+    head: list[str] = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if "S_TG t/s" in cells:
+            head = cells
+        elif head and len(cells) == len(head) and cells[0].isdigit():
+            row = dict(zip(head, cells, strict=True))
+            yield int(row["B"]), float(row["S_TG t/s"])
+
+
+def _output(name: str, command: list) -> str:
+    """What a program prints. ProgramError when it fails."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, errors="replace")
+    if done.returncode != 0:
+        raise ProgramError(f"{name}: {done.stdout[-500:]}{done.stderr[-1500:]}")
+    return done.stdout
 
 
 def bench_samples(program: Golem | Llama, model: Path, flags: list) -> dict[str, list[float]]:
     """One run of a bench program: tokens a second of every repetition, by test (``pp512``)."""
-    command = [*program.bench(), "-m", model, "-o", "json", *flags]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, errors="replace")
-    if done.returncode != 0:
-        raise ProgramError(f"{program.name}: {done.stdout[-500:]}{done.stderr[-1500:]}")
     samples = {}
-    for record in json.loads(done.stdout):
+    text = _output(program.name, [*program.bench(), "-m", model, "-o", "json", *flags])
+    for record in json.loads(text):
         kind = f"pp{record['n_prompt']}" if record["n_prompt"] else f"tg{record['n_gen']}"
-        depth = f" @ {record['n_depth']}" if record.get("n_depth") else ""
+        depth = f"@{record['n_depth']}" if record.get("n_depth") else ""
         samples[kind + depth] = record["samples_ts"]
     return samples
 
@@ -84,11 +128,42 @@ def serving(
 ) -> Iterator[int]:
     """A server of that program, ready to answer; -> its port. ProgramError if it never is."""
     port = free_port()
+    with _running(program, model, port, parallel, context, threads):
+        yield port
+
+
+@contextmanager
+def started(
+    program: Golem | Llama, model: Path, *, parallel: int, context: int, threads: int
+) -> Iterator[tuple[subprocess.Popen, float]]:
+    """The same; -> its process, and the seconds from its start until it answered."""
+    begun = time.perf_counter()
+    with _running(program, model, free_port(), parallel, context, threads, 0.01) as process:
+        yield process, time.perf_counter() - begun
+
+
+@contextmanager
+def _running(
+    program: Golem | Llama,
+    model: Path,
+    port: int,
+    parallel: int,
+    context: int,
+    threads: int,
+    every: float = 0.1,
+) -> Iterator[subprocess.Popen]:
+    """The process of a server that has answered /health, asked so many seconds apart."""
     command = list(map(str, program.server(model, port, parallel, context, threads)))
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until_healthy(port, process, START_SECONDS)
-        yield port
+        deadline = time.monotonic() + START_SECONDS
+        while not _healthy(port):
+            if process.poll() is not None:
+                raise ProgramError(f"{' '.join(command)} ended with {process.returncode}")
+            if time.monotonic() > deadline:
+                raise ProgramError(f"{' '.join(command)} is not ready after {START_SECONDS} s")
+            time.sleep(every)
+        yield process
     finally:
         process.terminate()
         try:
@@ -96,17 +171,6 @@ def serving(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def wait_until_healthy(port: int, process: subprocess.Popen, seconds: float) -> None:
-    """Waits for a server to answer /health. ProgramError if it ends or never does."""
-    deadline = time.monotonic() + seconds
-    while not _healthy(port):
-        if process.poll() is not None:
-            raise ProgramError(f"{' '.join(process.args)} ended with {process.returncode}")
-        if time.monotonic() > deadline:
-            raise ProgramError(f"{' '.join(process.args)} is not ready after {seconds} s")
-        time.sleep(0.1)
 
 
 def _healthy(port: int) -> bool:

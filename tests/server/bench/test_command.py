@@ -44,7 +44,10 @@ def test_the_cpu_executor_tells_what_share_of_a_plain_read_drawing_reaches(model
     ]  # fmt: skip
     for e in entries:
         drawn = e["n_gen"] > 0
-        assert all((e[key] is not None) == drawn for key in ("read_share", "outside_us"))
+        assert all(
+            (e[key] is not None) == drawn
+            for key in ("read_share", "outside_us", "pass_weight_bytes")
+        )
         assert not drawn or (e["read_share"] > 0 and e["outside_us"] > 0)
 
 
