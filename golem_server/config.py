@@ -267,6 +267,8 @@ def validate(settings: Settings) -> None:
         check_threads(server.threads)
     except ValueError as error:
         raise SettingsError(f"-threads: {error}") from None
+    if server.models is not None and not server.models.is_dir():
+        raise SettingsError(f"-models {server.models}: is no folder")
     if server.slot_save_path is not None and not server.slot_save_path.is_dir():
         raise SettingsError(f"-slot-save-path {server.slot_save_path}: is no folder")
     api_keys(server)

@@ -35,7 +35,7 @@ class Props:
     def props(self, req: falcon.Request) -> dict[str, Any]:
         """What is served and how answers are drawn when a request says nothing."""
         service = self.service
-        engine = service.acquire(req, req.get_param("model"))
+        engine = service.acquire(req, req.get_param("model"), looks=True)
         model = engine.model
         tokenizer = model.tokenizer
         silent = Request([], params=SamplerParams.resolve(model.sampling, {}))

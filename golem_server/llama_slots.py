@@ -75,7 +75,12 @@ class Slot:
         files = self.service.slot_files
         if files is None and action != "erase":
             raise Refusal(NO_FILES, "not_supported_error")
-        engine = self.service.acquire(req, req.get_param("model"))
+        named = req.get_param("model")
+        if action == "save" and self.service.resident(named or "") is None:
+            raise Refusal(
+                "Unable to save slot: the model is not in memory, and its slots are empty"
+            )
+        engine = self.service.acquire(req, named, looks=True)
         index = _slot(slot, engine)
         if action not in ACTIONS:
             raise Refusal("Invalid action")

@@ -23,7 +23,7 @@ class _Resource:
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         body = read_object(req, self.max_body)
         named = body.get("model")
-        engine = self.service.acquire(req, named if isinstance(named, str) else None)
+        engine = self.service.acquire(req, named if isinstance(named, str) else None, looks=True)
         resp.content_type = JSON
         resp.data = encode(self.answer(engine.model, body))
 
@@ -103,7 +103,7 @@ class _OfConversation(_Resource):
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         body = read_object(req, self.max_body)
         named = body.get("model")
-        engine = self.service.acquire(req, named if isinstance(named, str) else None)
+        engine = self.service.acquire(req, named if isinstance(named, str) else None, looks=True)
         request = read_request(ChatRequest, body)
         sight = Sight.of(self.service, engine, req)
         turn = chat.prepare(engine.model, request, self.service.server.reasoning, sight)

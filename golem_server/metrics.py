@@ -42,7 +42,7 @@ class _Collector:
 
     def collect(self) -> Iterator[Metric]:
         engine = self._service.resident()
-        stats = Stats() if engine is None else engine.stats
+        stats = self._service.stats
         with self._lock:
             before, self._before = self._before, Stats(**vars(stats))
         yield from _llama(stats, before)

@@ -75,7 +75,9 @@ def entries(service: Service) -> list[dict[str, Any]]:
     found = [entry(service, model) for model in service.entries()] if service.chats else []
     if service.embedding is not None:
         found.append(embedding_entry(service))
-    return found or [_named(service.name)]
+    if found or service.chats:  # a folder of models may be empty
+        return found
+    return [_named(service.name)]
 
 
 def listing(service: Service) -> dict[str, Any]:
@@ -134,6 +136,8 @@ class Model:
         if not name:
             raise not_found()
         found = next((one for one in entries(self.service) if one["id"] == name), None)
+        if found is None and self.service.server.models is not None:
+            found = entry(self.service, self.service.find(name))  # any name that requests may use
         if found is None:
             served = ", ".join(f'"{one["id"]}"' for one in entries(self.service))
             raise Refusal(

@@ -115,10 +115,18 @@ class Residency:
     Args:
         load: opens the model of an entry and starts its engine.
         most: models held at a time.
+        ending: called with an engine before it is dropped.
     """
 
-    def __init__(self, load: Callable[[Entry], Engine], *, most: int = 1):
+    def __init__(
+        self,
+        load: Callable[[Entry], Engine],
+        *,
+        most: int = 1,
+        ending: Callable[[Engine], None] = lambda engine: None,
+    ):
         self._load = load
+        self._ending = ending
         self._most = most
         self._held: dict[str, Resident] = {}
         self._coming: set[str] = set()  # names whose place is kept while they are loaded
@@ -146,12 +154,18 @@ class Residency:
             return self._held.get(name)
 
     def acquire(
-        self, entry: Entry, *, keep_alive: float | None = None, gone: Gone = lambda: False
+        self,
+        entry: Entry,
+        *,
+        keep_alive: float | None = None,
+        looks: bool = False,
+        gone: Gone = lambda: False,
     ) -> Lease:
         """Lease the engine of a model, loading it if need be.
 
         Args:
             keep_alive: seconds the model stays after this answer; None = the entry's.
+            looks: nothing is drawn: a model that is here stays as long as it was told to.
             gone: whether the client has hung up, asked while this waits.
 
         Raises:
@@ -160,6 +174,9 @@ class Residency:
             ClientGone: when the client has hung up.
         """
         keep = entry.keep_alive if keep_alive is None else keep_alive
+        if looks:
+            resident = self.resident(entry.name)
+            keep = keep if resident is None else resident.keep_alive
         _identities(entry)  # before anything leaves for files that are not there
         try:
             lease, victim = self._take(entry, keep, gone)
@@ -338,6 +355,7 @@ class Residency:
         )
 
     def _drop(self, resident: Resident) -> None:
+        self._ending(resident.engine)
         _end(resident)
         self._dropped = True
 

@@ -22,7 +22,7 @@ from golem_core.model.media import Limits
 from golem_core.model.memory import checkpoint_memory
 from golem_core.pins import Manifest, PinError, UnknownModel
 from golem_core.plugins import Opened, Plugins, Runtime
-from golem_core.schedule import Engine, Records
+from golem_core.schedule import Engine, Records, Stats
 from golem_core.schedule.durations import go_duration
 from golem_core.settings import Settings
 from golem_core.state import States
@@ -108,7 +108,8 @@ class Service:
         self.derived: Store | None = FolderStore(kept) if kept else None
         folder = self.server.slot_save_path
         self.slot_files = None if folder is None else SlotFiles(folder)
-        self.residency = Residency(self._engine_of, most=self.server.models_max)
+        self.residency = Residency(self._engine_of, most=self.server.models_max, ending=self._ended)
+        self._past = Stats()  # of engines that were dropped
         self._opener = opener
         self._startup: Entry | None = None  # the model of -model
         self._manifest = Manifest(self.server.models) if self.server.models else None
@@ -205,16 +206,22 @@ class Service:
             raise Refusal(str(error), "not_found_error") from None
 
     def acquire(
-        self, req: falcon.Request, asked: str | None, keep_alive: float | None = None
+        self,
+        req: falcon.Request,
+        asked: str | None,
+        keep_alive: float | None = None,
+        *,
+        looks: bool = False,
     ) -> Engine:
         """The engine that a request means, its own until the answer has left.
 
-        keep_alive: seconds the model stays after that; None = as ``-keep-alive`` says.
+        keep_alive: seconds the model stays after that; None = as ``-keep-alive`` says. looks:
+        nothing is drawn, and how long a model that is here stays does not change.
 
         Raises:
             Refusal, ClientGone: as ``find`` and ``Residency.acquire`` do.
         """
-        lease = self.lease(asked, keep_alive, client_gone(req.env))
+        lease = self.lease(asked, keep_alive, client_gone(req.env), looks=looks)
         note = req.env[NOTE]
         note.release, before = lease.release, note.release
         before()
@@ -226,11 +233,23 @@ class Service:
         asked: str | None = None,
         keep_alive: float | None = None,
         gone: Callable[[], bool] = lambda: False,
+        *,
+        looks: bool = False,
     ) -> Lease:
         """The same outside a request: whoever calls releases it."""
         if self.phase is not Phase.READY:
             raise self.unavailable()
-        return self.residency.acquire(self.find(asked), keep_alive=keep_alive, gone=gone)
+        entry = self.find(asked)
+        return self.residency.acquire(entry, keep_alive=keep_alive, looks=looks, gone=gone)
+
+    @property
+    def stats(self) -> Stats:
+        """What all engines have done since the start, those that were dropped too."""
+        now = (resident.engine.stats for resident in self.residency.residents())
+        return sum(now, start=self._past)
+
+    def _ended(self, engine: Engine) -> None:
+        self._past += engine.stats.over()
 
     def _pinned(self) -> Manifest | None:
         """The folder of ``-models``, read again when its manifest has changed."""

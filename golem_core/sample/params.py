@@ -276,7 +276,9 @@ def _pair(entry: Any) -> tuple[Any, Any]:
     raise ParamError("logit_bias", f"Field 'logit_bias': {shown(entry)} is no pair; {_BIASES}")
 
 
-def _id_or_text(key: str) -> int | str:
+def _id_or_text(key: Any) -> Any:
+    if not isinstance(key, str):  # from Python; JSON's keys are texts
+        return key
     digits = key.strip()
     return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else key
 

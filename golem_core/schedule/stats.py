@@ -1,6 +1,6 @@
 """What an engine has done since its start, as plain numbers."""
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 from golem_core.schedule.passes import Pass
 from golem_core.schedule.request import Result
@@ -36,6 +36,18 @@ class Stats:
     vocabularies: int = 0  # read for grammars: 0 until somebody asks for one
     waiting: int = 0  # now: requests without a slot
     running: int = 0  # now: requests with one
+
+    def __add__(self, other: "Stats") -> "Stats":
+        """Both together, as one engine would have counted them."""
+        joined = Stats(
+            *(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True))
+        )
+        joined.longest = max(self.longest, other.longest)
+        return joined
+
+    def over(self) -> "Stats":
+        """What remains of the counts of an engine that has ended: nothing is running now."""
+        return replace(self, waiting=0, running=0, stored_bytes=0)
 
     def passed(self, batch: Pass, running: int, seconds: float) -> None:
         """A pass ran."""

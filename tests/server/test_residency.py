@@ -9,6 +9,7 @@ from falcon.testing import TestClient
 
 from golem_core.pins import Manifest
 from golem_core.plugins import load_plugins
+from golem_core.settings import SettingsError
 from golem_server import config
 from golem_server.app import create_app
 from golem_server.errors import ClientGone, Refusal
@@ -305,3 +306,64 @@ def test_a_time_that_is_none_is_refused(client, keep):
     answer = ask(client, "llama", keep_alive=keep)
     assert answer.status_code == 400
     assert "keep_alive" in answer.json["error"]["message"]
+
+
+def test_looking_leaves_the_time_of_a_model_as_it_was(client):
+    assert ask(client, "llama", keep_alive=600).status_code == 200
+    for path, body in (("/tokenize", {"content": "x"}), ("/props", None)):
+        named = {"model": "llama"}
+        if body is None:
+            answer = client.simulate_get(path, params=named)
+        else:
+            answer = client.simulate_post(path, json=body | named)
+        assert answer.status_code == 200, answer.text
+        assert 550 < client.service.residency.residents()[0].expires_in <= 600
+
+
+def test_what_was_counted_stays_counted_when_a_model_leaves(client):
+    ask(client, "llama")
+    ask(client, "qwen3")
+    ask(client, "llama", keep_alive=0)
+    stats = client.service.stats
+    assert (stats.finished, stats.drawn) == (3, 6)
+    assert (stats.running, stats.waiting) == (0, 0)
+    assert "golem_requests_total 3.0" in client.simulate_get("/metrics").text
+
+
+@pytest.mark.parametrize("name", ["llama-f32", "LLAMA", "llama:latest", "Llama-F32.gguf"])
+def test_a_model_is_told_of_under_every_name_that_requests_use(client, name):
+    assert client.simulate_get(f"/v1/models/{name}").json["id"] == "llama-f32"
+
+
+def test_an_empty_folder_lists_nothing(tmp_path):
+    plugins = load_plugins()
+    service = Service(config.load(["-models", str(tmp_path)], plugins, {}).settings, plugins)
+    app = TestClient(create_app(service))
+    service.load()
+    assert app.simulate_get("/v1/models").json["data"] == []
+    service.close()
+
+
+def test_a_folder_that_is_none_is_refused_at_the_start(tmp_path):
+    settings = config.load(["-models", str(tmp_path / "no")], load_plugins(), {}).settings
+    with pytest.raises(SettingsError, match="is no folder"):
+        config.validate(settings)
+
+
+def test_a_slot_of_a_model_that_has_left_does_not_overwrite_its_file(folder, tmp_path):
+    given = ["-models", str(folder), "-context", "128", "-threads", "1"]
+    plugins = load_plugins()
+    flags = [*given, "-slot-save-path", str(tmp_path)]
+    service = Service(config.load(flags, plugins, {}).settings, plugins)
+    app = TestClient(create_app(service))
+    service.load()
+    ask(app, "llama")
+    path = "/slots/0?action=save&model=llama"
+    assert app.simulate_post(path, json={"filename": "a"}).json["n_saved"] > 0
+    kept = (tmp_path / "a").read_bytes()
+    ask(app, "qwen3")
+    answer = app.simulate_post(path, json={"filename": "a"})
+    assert answer.status_code == 400
+    assert "not in memory" in answer.json["error"]["message"]
+    assert (tmp_path / "a").read_bytes() == kept
+    service.close()
