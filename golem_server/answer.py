@@ -89,6 +89,8 @@ class Answer:
                     return False
                 self._first = first.steps(min(PROBE_SECONDS, left))
                 self._probe()
+            if self._first is None and first.state is State.DONE:  # since it was last asked
+                self._first = first.steps(PROBE_SECONDS)
         except BaseException:
             self.cancel()
             raise
