@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,23 @@ def refuse_other_kinds(file: GGUF, *, encoders: bool = False) -> None:
         raise ModelError(f"{file.path}: {architecture} is an {kind} model, no chat model; {hint}")
     if not file.tensors:
         raise ModelError(f"{file.path}: this file holds a vocabulary and no weights")
+
+
+class OfFile:
+    """What an open model of any kind tells of its ``file``."""
+
+    file: GGUF
+
+    @cached_property
+    def n_params(self) -> int:
+        return self.file.n_params
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Bytes of the weights in the file."""
+        return self.file.size_bytes
+
+    @cached_property
+    def file_type(self) -> str:
+        """How the file is quantised: "Q4_K_M"."""
+        return file_type(self.file)

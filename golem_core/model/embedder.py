@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +20,7 @@ from golem_core.graph.program import Program
 from golem_core.graph.values import ProgramError
 from golem_core.graph.weights import WeightError
 from golem_core.model.decoder import Decoder
-from golem_core.model.describe import file_type, name_of, refuse_other_kinds
+from golem_core.model.describe import OfFile, name_of, refuse_other_kinds
 from golem_core.model.encoder import Encoder, read_pooling
 from golem_core.model.errors import CannotEmbed, ModelError
 from golem_core.model.memory import memory_limit
@@ -101,7 +100,7 @@ class _Decoded:
 
 
 @dataclass
-class Embedder:
+class Embedder(OfFile):
     """A loaded model that makes vectors. ``run`` is for one thread at a time.
 
     width: values of a vector. context: tokens of a text at most. columns, texts: of a pass at
@@ -139,20 +138,6 @@ class Embedder:
     def normalised(self) -> bool:
         """Whether the file asks for unit vectors even where raw ones are usual (Ollama's key)."""
         return bool(self.file.metadata.get(f"{self.architecture}.normalize_embeddings", False))
-
-    @cached_property
-    def n_params(self) -> int:
-        return self.file.n_params
-
-    @cached_property
-    def size_bytes(self) -> int:
-        """Bytes of the weights in the file."""
-        return self.file.size_bytes
-
-    @cached_property
-    def file_type(self) -> str:
-        """How the file is quantised: "F16"."""
-        return file_type(self.file)
 
     def encode(self, text: str) -> np.ndarray:
         """The ids of a text with the special tokens around it: (tokens,) i32."""

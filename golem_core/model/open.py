@@ -17,7 +17,7 @@ from golem_core.graph.program import Program
 from golem_core.graph.values import ProgramError
 from golem_core.graph.weights import WeightError
 from golem_core.model.decoder import LONGEST_CONTEXT, Decoder
-from golem_core.model.describe import file_type, name_of, refuse_other_kinds, sampling
+from golem_core.model.describe import OfFile, name_of, refuse_other_kinds, sampling
 from golem_core.model.errors import ModelError
 from golem_core.model.media import Limits, Marks
 from golem_core.model.memory import Estimate, estimate_program, memory_limit
@@ -41,7 +41,7 @@ log = logging.getLogger("golem.model")
 
 
 @dataclass
-class Model:
+class Model(OfFile):
     """A loaded chat model: one executor, one tokenizer, one template.
 
     context: positions of one slot. ring, window: places a sliding ring keeps and positions its
@@ -159,20 +159,6 @@ class Model:
     @property
     def quantum(self) -> int:
         return self.program.quantum
-
-    @cached_property
-    def n_params(self) -> int:
-        return self.file.n_params
-
-    @cached_property
-    def size_bytes(self) -> int:
-        """Bytes of the weights in the file."""
-        return self.file.size_bytes
-
-    @cached_property
-    def file_type(self) -> str:
-        """How the file is quantised: "Q4_K_M"."""
-        return file_type(self.file)
 
     def embedding(self) -> Any:
         """Vectors of texts by these weights (golem_core.embedding.Embedding), made on first use.
