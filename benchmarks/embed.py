@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import invented_encoder
-from benchmarks.programs import START_SECONDS, free_port, wait_until_healthy
+from benchmarks.programs import free_port, running
 from ref.peer import Peer
 
 Samples = dict[str, list[tuple[float, float]]]  # test -> positions a second by clock, processor
@@ -66,14 +66,8 @@ class Server:
 @contextmanager
 def serving(name: str, command: list, port: int) -> Iterator[Server]:
     """A server, until the end of the block."""
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(list(map(str, command)), stdout=quiet, stderr=quiet)
-    try:
-        wait_until_healthy(port, process, START_SECONDS)
+    with running(command, port) as process:
         yield Server(name, process, port)
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def servers(stack: ExitStack, model: Path, peer: Peer, threads: int) -> list[Server]:
@@ -115,20 +109,20 @@ def main() -> None:
         if model is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             model = invented_encoder.write(Path(folder) / "nomic.gguf")
-        running = servers(stack, model, Peer.open(args.peer), args.threads)
+        all_servers = servers(stack, model, Peer.open(args.peer), args.threads)
         given = tests()
         for number in range(args.rounds + 1):
-            for server in running if number % 2 == 0 else running[::-1]:
+            for server in all_servers if number % 2 == 0 else all_servers[::-1]:
                 for test, texts in given.items():
                     sample = server.embed(texts)
                     if number:  # the first round warms up
                         server.samples.setdefault(test, []).append(sample)
     print(f"{args.threads} threads, load {os.getloadavg()[0]:.1f}; positions a second, the best of")
     print(f"{args.rounds}: by the clock / by the processor's seconds\n")
-    print("| test | " + " | ".join(s.name for s in running) + " | ratio |")
-    print("|---" * (len(running) + 2) + "|")
+    print("| test | " + " | ".join(s.name for s in all_servers) + " | ratio |")
+    print("|---" * (len(all_servers) + 2) + "|")
     for test in given:
-        best = [[max(v[i] for v in s.samples[test]) for i in (0, 1)] for s in running]
+        best = [[max(v[i] for v in s.samples[test]) for i in (0, 1)] for s in all_servers]
         ratios = [best[0][i] / max(other[i] for other in best[1:]) for i in (0, 1)]
         cells = [f"{clock:.0f} / {used:.0f}" for clock, used in best]
         print(f"| {test} | {' | '.join(cells)} | {ratios[0]:.2f} / {ratios[1]:.2f} |")

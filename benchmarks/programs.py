@@ -128,7 +128,7 @@ def serving(
 ) -> Iterator[int]:
     """A server of that program, ready to answer; -> its port. ProgramError if it never is."""
     port = free_port()
-    with _running(program, model, port, parallel, context, threads):
+    with running(program.server(model, port, parallel, context, threads), port):
         yield port
 
 
@@ -137,23 +137,19 @@ def started(
     program: Golem | Llama, model: Path, *, parallel: int, context: int, threads: int
 ) -> Iterator[tuple[subprocess.Popen, float]]:
     """The same; -> its process, and the seconds from its start until it answered."""
-    begun = time.perf_counter()
-    with _running(program, model, free_port(), parallel, context, threads, 0.01) as process:
+    port, begun = free_port(), time.perf_counter()
+    command = program.server(model, port, parallel, context, threads)
+    with running(command, port, every=0.01) as process:
         yield process, time.perf_counter() - begun
 
 
 @contextmanager
-def _running(
-    program: Golem | Llama,
-    model: Path,
-    port: int,
-    parallel: int,
-    context: int,
-    threads: int,
-    every: float = 0.1,
-) -> Iterator[subprocess.Popen]:
-    """The process of a server that has answered /health, asked so many seconds apart."""
-    command = list(map(str, program.server(model, port, parallel, context, threads)))
+def running(command: list, port: int, every: float = 0.1) -> Iterator[subprocess.Popen]:
+    """The process of a server that has answered /health, asked so many seconds apart.
+
+    ProgramError if it ends, or does not answer within START_SECONDS.
+    """
+    command = list(map(str, command))
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + START_SECONDS

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import tempfile
 import urllib.request
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.programs import START_SECONDS, free_port, wait_until_healthy
+from benchmarks.programs import free_port, running
 from golem_core.model.embedder import open_embedder
 from ref.peer import Peer
 from tests.plugins import tiny_encoders
@@ -36,14 +35,8 @@ def llama_server(peer: Peer, model: Path, *flags: str) -> Iterator[int]:
     """A llama-server of one model; -> its port."""
     port = free_port()
     command = [peer.program("llama-server"), "-m", model, "--port", port, "-t", 2, *flags]
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(list(map(str, command)), stdout=quiet, stderr=quiet)
-    try:
-        wait_until_healthy(port, process, START_SECONDS)
+    with running(command, port):
         yield port
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def ask(port: int, path: str, body: Any) -> Any:

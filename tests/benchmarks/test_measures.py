@@ -1,10 +1,14 @@
 """The measures themselves: a wrong divergence or ratio would make every published figure wrong."""
 
+import importlib
 import json
+import pkgutil
 
 import numpy as np
 import pytest
 
+import benchmarks
+import ref
 from benchmarks import invented_laya
 from benchmarks.bandwidth import PlainRead
 from benchmarks.compare import chosen, disturbed, table
@@ -132,3 +136,9 @@ def test_the_request_that_laya_is_timed_with_has_the_positions_it_says(positions
         for name, question in body["questions"].items()
     ]
     assert sum(len(row.tokens) for row in rows) == positions
+
+
+@pytest.mark.parametrize("package", [benchmarks, ref], ids=lambda package: package.__name__)
+def test_every_script_still_fits_what_it_stands_on(package):
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
