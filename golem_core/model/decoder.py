@@ -125,10 +125,7 @@ class Decoder:
     @cached_property
     def vocabulary(self) -> int:
         """Rows of the embedding."""
-        shape = self.tensors.linear("token_embd").shape
-        if len(shape) != 2:
-            raise ModelError(f"{self.hyper.file}: tensor token_embd.weight is no matrix: {shape}")
-        return shape[0]
+        return self.tensors.rows("token_embd")
 
     @cached_property
     def rope(self) -> Rope:

@@ -57,6 +57,13 @@ class Tensors(Weights):
         self._check(f"{self._prefix}{name}", array.shape, shape)
         return array
 
+    def rows(self, name: str) -> int:
+        """How many rows a matrix has. Raises WeightError."""
+        shape = self.linear(name).shape
+        if len(shape) != 2:
+            raise WeightError(f"tensor {self._prefix}{name}.weight is no matrix: {shape}")
+        return shape[0]
+
     def _missing(self, name: str, shape: tuple[int, ...]) -> WeightError:
         return WeightError(
             f"the file has no tensor {self._prefix}{name}.weight; this architecture needs it "
