@@ -11,18 +11,24 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from golem_core import arguments
 from golem_core.embedding import Embedding, open_embedding
+from golem_core.media import MediaError
 from golem_core.model.embedder import embeds, open_embedder
 from golem_core.model.errors import CannotEmbed
 from golem_core.model.memory import checkpoint_memory as room_for_checkpoints
+from golem_core.model.projector import Rows
+from golem_core.parts import Medium, read_parts
 from golem_core.sample import SamplerParams
 from golem_core.schedule import Engine, Job, Request, Result, SlotState
 from golem_core.schedule import Step as EngineStep
 from golem_core.schedule.draft import KINDS
+from golem_core.schedule.media import Span
+from golem_core.schedule.places import hidden, new_salt, place, refuse_overlong_media
 from golem_core.text.rendered import encode_rendered
 
 __all__ = ["CannotEmbed", "Embedding", "Generation", "Session", "SlotBusy", "Step", "open"]
@@ -218,25 +224,34 @@ class Session:
         Raises at once TypeError and ValueError, which name the argument, its value and what is
         possible (ParamError, ContextExceeded are ValueErrors); QueueFull, EngineClosed.
         """
-        arguments.sampling(sampling)
-        max_tokens = arguments.whole("max_tokens", max_tokens, -1, meaning="-1 fills the context")
-        logprobs = arguments.whole("logprobs", logprobs, 0, none=False)
-        stop = arguments.texts("stop", stop)
-        cache_prompt = arguments.flag("cache_prompt", cache_prompt)
+        request = self._request(max_tokens, stop, logprobs, cache_prompt, sampling)
         prompt = arguments.prompt(prompt, self.model.n_vocab)
         tokens = self.tokenize(prompt, add_special=True) if isinstance(prompt, str) else prompt
-        params = SamplerParams.resolve(
-            self.model.sampling, sampling, tokenizer=self.model.tokenizer
+        return Generation(self.engine.submit(replace(request, tokens=tokens)))
+
+    def _request(
+        self,
+        max_tokens: Any = None,
+        stop: Any = (),
+        logprobs: Any = 0,
+        cache_prompt: Any = True,
+        sampling: Mapping[str, Any] | None = None,
+    ) -> Request:
+        """What ``generate`` was asked for, without a prompt yet."""
+        sampling = sampling or {}
+        arguments.sampling(sampling)
+        return Request(
+            (),
+            max_tokens=arguments.whole(
+                "max_tokens", max_tokens, -1, meaning="-1 fills the context"
+            ),
+            params=SamplerParams.resolve(
+                self.model.sampling, sampling, tokenizer=self.model.tokenizer
+            ),
+            stop=arguments.texts("stop", stop),
+            cache_prompt=arguments.flag("cache_prompt", cache_prompt),
+            n_probs=arguments.whole("logprobs", logprobs, 0, none=False),
         )
-        request = Request(
-            tokens,
-            max_tokens=max_tokens,
-            params=params,
-            stop=stop,
-            cache_prompt=cache_prompt,
-            n_probs=logprobs,
-        )
-        return Generation(self.engine.submit(request))
 
     def chat(
         self,
@@ -244,20 +259,53 @@ class Session:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         template_arguments: Mapping[str, Any] | None = None,
-        **generate: Any,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        logprobs: int = 0,
+        cache_prompt: bool = True,
+        **sampling: Any,
     ) -> Generation:
         """Answers a conversation, written as the model's chat template has it.
 
-        messages: ``{"role": "system" | "user" | "assistant" | "tool", "content": text}``. tools:
-        offered to the template. template_arguments: further variables, such as
-        ``enable_thinking``, which is False when left out. The rest is ``generate``'s. Raises
-        TemplateError too.
+        messages: ``{"role": "system" | "user" | "assistant" | "tool", "content": text}``; instead
+        of a text, a list of parts: ``{"type": "text", "text": …}``, ``{"type": "image", "image":
+        …}``, ``{"type": "audio", "audio": …}`` (golem_core/parts.py tells what these may be), where
+        the model was opened with a projector (``mmproj=``). tools: offered to the template.
+        template_arguments: further variables, such as ``enable_thinking``, which is False when
+        left out. The rest is ``generate``'s.
+
+        Returns when what there is to look at or to listen to has been. Raises TemplateError too,
+        MediaError (ValueError) for what cannot be decoded or is too large, OSError for a file that
+        cannot be read.
         """
+        request = self._request(max_tokens, stop, logprobs, cache_prompt, sampling)
+        found, media = read_parts(arguments.messages(messages), self.model.projector)
         variables = {"enable_thinking": False, **(template_arguments or {})}
+        salt, marks = new_salt(), self.model.marks if media else {}
         text = self.model.template.render(
-            arguments.messages(messages), tools=tools, add_generation_prompt=True, **variables
+            hidden(found, marks, salt) if media else found,
+            tools=hidden(tools, marks, salt) if media else tools,
+            add_generation_prompt=True,
+            **variables,
         )
-        return self.generate(encode_rendered(self.model.tokenizer, text), **generate)
+        spans: Sequence[Span] = ()
+        if media:
+            tokens, spans = place(self.model, text, self._rows(media), salt)
+        else:
+            tokens = encode_rendered(self.model.tokenizer, text)
+        request = replace(request, tokens=tokens, media=spans)
+        return Generation(self.engine.submit(request))
+
+    def _rows(self, media: Sequence[Medium]) -> list[Rows]:
+        """What the model reads of media; no more of it is looked at than fits."""
+        found: list[Rows] = []
+        for one in media:
+            try:
+                found.append(self.engine.rows(one.kind, one.data))
+            except MediaError as error:
+                raise MediaError(f"{one.where}: {error}") from None
+            refuse_overlong_media(found, self.context)
+        return found
 
     def embed(self, texts: str | Sequence[str], **options: Any) -> Any:
         """Vectors of texts by the chat model's own weights, as Embedding.embed makes them.

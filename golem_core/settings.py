@@ -112,6 +112,7 @@ class Kind:
     parse: Callable[[str], Any]
     toml: tuple[type, ...]  # the TOML types that are taken
     show: Callable[[Any], str] = str
+    each: bool = False  # a flag is given once for each element, whose text may hold anything
 
 
 def parse_bool(text: str) -> bool:
@@ -211,6 +212,14 @@ KINDS: dict[Any, Kind] = {
     ),
     Size: Kind("a size such as 512MiB", "SIZE", parse_size, (str, int), show_size),
     tuple[str, ...]: Kind("a list of texts", "A,B", _parse_list, (list, str), ",".join),
+    tuple[Path, ...]: Kind(
+        "a path",
+        "FILE",
+        lambda text: (_parse_path(text),),
+        (str,),
+        lambda value: " ".join(map(str, value)),
+        each=True,
+    ),
 }
 
 
@@ -240,6 +249,13 @@ class Setting:
         except ValueError:
             shown = "this value" if self.detail.secret else f'"{text}"'
             raise SettingsError(f"{origin}: {shown} is not {self.kind.name}") from None
+
+    def given(self, texts: Sequence[str]) -> Any:
+        """The value of what a flag was given, in order; the last where it takes one."""
+        if self.kind.each:
+            return tuple(value for text in texts for value in self.read(text, f"-{self.flag}"))
+        text = ",".join(texts) if self.kind is KINDS[tuple[str, ...]] else texts[-1]
+        return self.read(text, f"-{self.flag}")
 
     def take(self, value: Any, origin: str) -> Any:
         """The value of a TOML entry."""
@@ -444,9 +460,7 @@ def resolve(
     for s in everything:
         place = (s.table, s.field)
         if s.flag in given.values:
-            texts = given.values[s.flag]
-            text = ",".join(texts) if s.kind is KINDS[tuple[str, ...]] else texts[-1]
-            chosen[place] = (s.read(text, f"-{s.flag}"), f"-{s.flag}")
+            chosen[place] = (s.given(given.values[s.flag]), f"-{s.flag}")
         elif s.variable is not None and environ.get(s.variable):
             chosen[place] = (s.read(environ[s.variable], s.variable), s.variable)
         elif s.detail.guards and s.variable in environ:

@@ -8,16 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from golem_core.media import MediaError
 from golem_core.sample.params import shown
 from golem_core.schedule import ContextExceeded, Thinking
+from golem_core.schedule.places import hidden, new_salt, place
+from golem_core.schedule.places import shown as shown_marks
 from golem_core.text.rendered import encode_rendered
 from golem_core.text.sorter import Sorter, shown_tokens
 from golem_server.body import json_type
 from golem_server.constraint import constraint
 from golem_server.errors import Refusal
 from golem_server.logprobs import Entries
-from golem_server.media import Sight, hidden, new_salt, place
-from golem_server.media import shown as shown_marks
+from golem_server.media import Sight
 from golem_server.messages import Message, read_messages
 from golem_server.prompts import refuse_overlong
 from golem_server.reply import Reply
@@ -120,7 +122,10 @@ def prepare(
     legacy = request.reasoning_format == "deepseek-legacy"
     text += beginning
     if media:
-        tokens, options["media"] = place(model, text, sight.rows(), salt)
+        try:
+            tokens, options["media"] = place(model, text, sight.rows(), salt)
+        except MediaError as error:
+            raise Refusal(str(error)) from None
         text, beginning = (shown_marks(one, model.marks, salt) for one in (text, beginning))
     else:
         tokens = encode_rendered(model.tokenizer, text)

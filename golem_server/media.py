@@ -7,9 +7,8 @@ anywhere else. What is wrong is said before the request waits for a slot.
 import base64
 import binascii
 import os
-import secrets
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,9 @@ from typing import Any
 import falcon
 
 from golem_core.media import MediaError
-from golem_core.model.media import Marks
 from golem_core.model.projector import Rows
 from golem_core.schedule import Engine
-from golem_core.schedule.media import Span
-from golem_core.text.rendered import encode_rendered
+from golem_core.schedule.places import refuse_overlong_media
 from golem_server.disconnect import client_gone
 from golem_server.errors import ClientGone, Refusal
 
@@ -130,9 +127,14 @@ class Sight:
 
         Raises:
             Refusal: for one that cannot be decoded or is too large.
+            ContextExceeded: for more than a slot holds, before the rest is looked at.
             ClientGone: when whoever asked has left.
         """
-        return [self._rows(medium) for medium in self.media]
+        found: list[Rows] = []
+        for medium in self.media:
+            found.append(self._rows(medium))
+            refuse_overlong_media(found, self._engine.context)
+        return found
 
     def _rows(self, medium: Medium) -> Rows:
         def waiting() -> None:
@@ -189,91 +191,3 @@ def _decoded(text: str) -> bytes | None:
 
 
 _ALPHABET = str.maketrans("-_", "+/")
-
-
-# ---- the prompt
-
-
-def hidden(value: Any, marks: Mapping[str, Marks], salt: str) -> Any:
-    """A message whose texts hold stand-ins for the marks of media: none is taken for a place."""
-    if isinstance(value, str):
-        for kind, mark in marks.items():
-            value = value.replace(mark.place, _stand_in(kind, salt))
-        return value
-    if isinstance(value, list):
-        return [hidden(item, marks, salt) for item in value]
-    if isinstance(value, dict):
-        return {key: hidden(item, marks, salt) for key, item in value.items()}
-    return value
-
-
-def shown(text: str, marks: Mapping[str, Marks], salt: str) -> str:
-    """A text with the marks that ``hidden`` replaced."""
-    for kind, mark in marks.items():
-        text = text.replace(_stand_in(kind, salt), mark.place)
-    return text
-
-
-def new_salt() -> str:
-    """What makes a stand-in that no text of a client's contains."""
-    return secrets.token_hex(16)
-
-
-def _stand_in(kind: str, salt: str) -> str:
-    return f"golem{salt}{kind}"
-
-
-def place(model: Any, text: str, rows: Sequence[Rows], salt: str) -> tuple[list[int], list[Span]]:
-    """The tokens of a rendered prompt with padding where its media go, and those places.
-
-    Raises:
-        Refusal: when the template has written other places than the conversation has media.
-    """
-    marks = model.marks
-    pieces = _cut(marks, text)
-    found = [kind for kind, _ in pieces if kind]
-    if found != [one.kind for one in rows]:
-        raise Refusal(
-            f"the chat template has {len(found)} places for media where the conversation has "
-            f"{len(rows)}, or in another order: this model's own template has one for each; "
-            "start the server with -builtin-template"
-        )
-    tokens: list[int] = []
-    spans: list[Span] = []
-    left = iter(rows)
-    for kind, piece in pieces:
-        if not kind:
-            tokens += _encoded(model.tokenizer, shown(piece, marks, salt), not tokens)
-            continue
-        one = next(left)
-        tokens += _mark(model, marks[kind].opens)
-        spans.append(Span(len(tokens), one))
-        tokens += [model.padding] * len(one)
-        tokens += _mark(model, marks[kind].closes)
-    return tokens, spans
-
-
-def _cut(marks: Mapping[str, Marks], text: str) -> list[tuple[str, str]]:
-    """A rendered prompt cut at the places of media: ("", text) and (kind, "") in order."""
-    found: list[tuple[str, str]] = []
-    while True:
-        hits = [(text.find(m.place), kind) for kind, m in marks.items() if m.place in text]
-        if not hits:
-            return [*found, ("", text)]
-        at, kind = min(hits)
-        found += [("", text[:at]), (kind, "")]
-        text = text[at + len(marks[kind].place) :]
-
-
-def _encoded(tokenizer: Any, text: str, first: bool) -> list[int]:
-    if first:
-        return encode_rendered(tokenizer, text)
-    return tokenizer.encode(text, add_special=False, parse_special=True) if text else []
-
-
-def _mark(model: Any, text: str) -> list[int]:
-    """The one token of a mark."""
-    tokens = model.tokenizer.encode(text, add_special=False, parse_special=True) if text else []
-    if len(tokens) > 1:
-        raise Refusal(f"{model.name} has no token {text}: its vocabulary is not made for media")
-    return tokens

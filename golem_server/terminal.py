@@ -9,11 +9,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import golem_core
 from golem_core.api import Session
 from golem_core.cpu.cores import shown_threads
+from golem_core.media import MediaError
+from golem_core.parts import no_way
 from golem_core.sample import ParamError, SamplerParams
 from golem_core.schedule import Result, ScheduleError
 from golem_core.schedule.durations import go_duration
@@ -37,10 +39,13 @@ ACTIONS = {
     "help": "print this text and leave",
     "version": "print the version and leave",
 }
+REFUSALS = (ParamError, TemplateError, ScheduleError, MediaError)
 WELCOME = "Type a message. /reset forgets the conversation, /help tells more, end of file leaves."
-HELP = """/reset   forgets the conversation
-/help    prints this text
-/exit    leaves, as end of file does
+HELP = """/reset        forgets the conversation
+/image FILE   shows a picture with the next message
+/audio FILE   plays a recording with the next message
+/help         prints this text
+/exit         leaves, as end of file does
 Ctrl-C ends an answer. A message that begins with a slash is sent with a space before it."""
 
 
@@ -63,6 +68,13 @@ class CliSettings:
         0, "of the draws; 0 = a random one", low=0, high=0xFFFFFFFE, environment=False
     )
     p: str = setting("", "answer this and leave", environment=False)
+    mmproj: Path | None = setting(None, "GGUF file of the projector that sees or hears for it")
+    image: tuple[Path, ...] = setting(
+        (), "a picture for the first message; may be given again", environment=False, in_file=False
+    )
+    audio: tuple[Path, ...] = setting(
+        (), "a recording for the first message, likewise", environment=False, in_file=False
+    )
     stats: bool = setting(False, "say what was read and drawn, and how fast", environment=False)
     threads: int = setting(0, "cores to compute on; 0 = the physical ones", low=0)
 
@@ -98,10 +110,14 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     settings: CliSettings = resolve([table], given=given, environ=own)["cli"]
     if settings.model is None:
         raise SettingsError("no model: pass -model, or set GOLEM_MODEL")
+    more = {"mmproj": settings.mmproj} if settings.mmproj else {}
     with golem_core.open(
-        settings.model, context=settings.context, threads=settings.threads or None
+        settings.model, context=settings.context, threads=settings.threads or None, **more
     ) as session:
         talk = Conversation(session, settings)
+        for kind in ("image", "audio"):
+            for path in getattr(settings, kind):
+                talk.attach(kind, path, f"-{kind}")
         if settings.stats:
             talk.introduce()
         if "p" in given.values:
@@ -121,22 +137,36 @@ def converse(talk: "Conversation", lines: TextIO) -> None:
         if not line:
             return
         text = line.strip()
-        if line.startswith("/"):
-            match text:
-                case "/reset":
-                    talk.reset()
-                    say("(forgotten)")
-                case "/help":
-                    say(HELP)
-                case "/exit":
-                    return
-                case _:
-                    say(f"there is no command {text.split()[0]}; /help tells which there are")
-        elif text:
-            try:
+        if line.startswith("/") and text == "/exit":
+            return
+        try:
+            if line.startswith("/"):
+                command(talk, text)
+            elif text:
                 talk.turn(text)
-            except (ParamError, TemplateError, ScheduleError) as error:
-                say(one_line(error))
+        except (*REFUSALS, OSError) as error:
+            say(one_line(error))
+
+
+def command(talk: "Conversation", text: str) -> None:
+    """Do what a line with a slash before it says.
+
+    Raises:
+        MediaError, OSError: for a medium that cannot be taken.
+    """
+    name, _, rest = text.partition(" ")
+    match name, rest.strip():
+        case "/reset", "":
+            talk.reset()
+            say("(forgotten)")
+        case "/help", "":
+            say(HELP)
+        case "/image" | "/audio", "":
+            say(f"{name} needs the name of a file")
+        case "/image" | "/audio", path:
+            talk.attach(name[1:], Path(path).expanduser(), name)
+        case _:
+            say(f"there is no command {name}; /help tells which there are")
 
 
 class Conversation:
@@ -152,13 +182,29 @@ class Conversation:
             "seed": settings.seed or -1,
         }
         self.sampling = {name: value for name, value in asked.items() if value >= 0}
-        self.messages: list[dict[str, str]] = []
+        self.messages: list[dict[str, Any]] = []
+        self.pending: list[dict[str, Any]] = []  # parts of the next message
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything but the system message."""
+        """Forget everything but the system message, and what waits for the next one."""
+        self.pending = []
         system = self.settings.system
         self.messages = [{"role": "system", "content": system}] if system else []
+
+    def attach(self, kind: str, path: Path, asked: str) -> None:
+        """Keep the bytes of a picture or a recording for the next message.
+
+        kind: "image" or "audio". asked: the flag or command, for messages about it.
+
+        Raises:
+            MediaError: when the model cannot take such a thing.
+            OSError: when the file cannot be read.
+        """
+        projector = self.session.model.projector
+        if projector is None or kind not in projector.kinds:
+            raise MediaError(f"{asked} needs -mmproj: {no_way(kind, projector)}")
+        self.pending.append({"type": kind, kind: path.read_bytes()})
 
     def introduce(self) -> None:
         """Say what is loaded and how it draws."""
@@ -179,9 +225,14 @@ class Conversation:
         """Answer a message on stdout; an interrupt ends the answer and keeps what was said.
 
         Raises:
-            ParamError, TemplateError, ScheduleError: the message is taken back then.
+            ParamError, TemplateError, ScheduleError, MediaError: the message is taken back then,
+                with its pictures and recordings.
         """
-        self.messages.append({"role": "user", "content": text})
+        parts, self.pending = self.pending, []
+        # The original's order: pictures, recordings, text.
+        parts.sort(key=lambda part: part["type"] != "image")
+        content = [*parts, {"type": "text", "text": text}] if parts else text
+        self.messages.append({"role": "user", "content": content})
         try:
             answer = self.session.chat(self.messages, max_tokens=self.settings.n, **self.sampling)
             try:
@@ -191,7 +242,7 @@ class Conversation:
                 answer.close()
             print(flush=True)
             result = answer.result
-        except (ParamError, TemplateError, ScheduleError):
+        except REFUSALS:
             self.messages.pop()
             raise
         self.messages.append({"role": "assistant", "content": result.text})

@@ -6,8 +6,8 @@ they come with the extra ``media`` and are imported only when there is something
 """
 
 from golem_core.media.errors import MediaError, MissingPackage
-from golem_core.media.picture import decode_picture, fit, fitted_size
-from golem_core.media.sound import RATE, decode_sound
+from golem_core.media.picture import check_pixels, decode_picture, fit, fitted_size, picture_of
+from golem_core.media.sound import RATE, check_seconds, decode_sound, sound_of
 from golem_core.media.spectrum import Mel
 
 __all__ = [
@@ -15,8 +15,12 @@ __all__ = [
     "MediaError",
     "Mel",
     "MissingPackage",
+    "check_pixels",
+    "check_seconds",
     "decode_picture",
     "decode_sound",
     "fit",
     "fitted_size",
+    "picture_of",
+    "sound_of",
 ]

@@ -45,8 +45,41 @@ def decode_picture(data: bytes, *, pixels: int = 64 << 20) -> np.ndarray:
         raise MediaError(f"a picture that cannot be decoded: {one_line(error)}") from None
 
 
-def _pixels(image: Any, opened: Any, most: int) -> np.ndarray:
-    width, height = opened.size
+def picture_of(given: Any) -> np.ndarray:
+    """A picture that a program holds, as ``decode_picture`` gives one.
+
+    given: a PIL image, or an array of (height, width), (height, width, 1), of three channels or,
+    with alpha, four: u8, u16, or floats of 0 to 1. Raises MediaError.
+    """
+    if not isinstance(given, np.ndarray):
+        image = need("PIL.Image", "a picture")
+        if 0 in given.size:
+            raise MediaError(f"a picture of {given.size[0]} x {given.size[1]} pixels")
+        return np.array(_on_white(image, _eight_bits(image, _upright(given))))
+    if given.ndim not in (2, 3) or given.shape[2:] not in ((), (1,), (3,), (4,)) or not given.size:
+        raise MediaError(
+            f"an array of the shape {given.shape} is no picture: it has a height, a width and 1, 3 "
+            "or 4 channels"
+        )
+    if given.dtype == np.uint8:
+        values = given
+    elif given.dtype == np.uint16:
+        values = np.rint(given * np.float32(255 / 65535)).astype(np.uint8)
+    elif given.dtype.kind == "f":
+        if not (np.isfinite(given).all() and given.min() >= 0 and given.max() <= 1):
+            raise MediaError("a picture of floats has values from 0 to 1")
+        values = np.rint(given * 255).astype(np.uint8)
+    else:
+        raise MediaError(f"a picture of {given.dtype} values: they are uint8, uint16 or floats")
+    values = values.reshape(*values.shape[:2], -1)
+    if values.shape[2] == 4:
+        image = need("PIL.Image", "a picture")
+        return np.array(_on_white(image, image.fromarray(np.ascontiguousarray(values))))
+    return np.ascontiguousarray(np.broadcast_to(values, (*values.shape[:2], 3)))
+
+
+def check_pixels(width: int, height: int, most: int) -> None:
+    """Refuses a picture of no pixels, or of too many. Raises MediaError."""
     if width < 1 or height < 1:
         raise MediaError(f"a picture of {width} x {height} pixels")
     if width * height > most:
@@ -54,6 +87,10 @@ def _pixels(image: Any, opened: Any, most: int) -> np.ndarray:
             f"a picture of {width} x {height} pixels: {width * height / 1e6:.1f} million, and "
             f"{most / 1e6:.1f} million is the most"
         )
+
+
+def _pixels(image: Any, opened: Any, most: int) -> np.ndarray:
+    check_pixels(*opened.size, most)
     opened.load()
     return np.asarray(_on_white(image, _eight_bits(image, _upright(opened))))
 

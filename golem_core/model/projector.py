@@ -20,7 +20,13 @@ from golem_core.formats.gguf import GGUF
 from golem_core.graph.program import Program
 from golem_core.graph.values import ProgramError
 from golem_core.graph.weights import WeightError
-from golem_core.media import MediaError, decode_picture, decode_sound
+from golem_core.media import (
+    MediaError,
+    check_pixels,
+    check_seconds,
+    decode_picture,
+    decode_sound,
+)
 from golem_core.model.decoder import Decoder
 from golem_core.model.errors import ModelError
 from golem_core.model.hyper import Hyper
@@ -113,24 +119,26 @@ class Projector:
     def rows(
         self,
         kind: str,
-        data: bytes,
+        data: bytes | np.ndarray,
         run: Run | None = None,
         waiting: Callable[[], None] = lambda: None,
     ) -> Rows:
         """The rows of a picture or a recording, made or remembered.
 
-        run: how a pass of a tower is run, by itself when None. waiting: called now and then while
-        others are before it, and may raise. Raises MediaError for bytes that
-        are none, that are too many, or of a kind this file has no tower for.
+        data: of a file; or decoded, as ``golem_core.media`` gives it: a picture (height, width, 3)
+        u8, a recording (samples,) f32 at 16 kHz. run: how a pass of a tower is run, by itself when
+        None. waiting: called now and then while others are before it, and may raise. Raises
+        MediaError for bytes that are none, that are too many, or of a kind this file has no tower
+        for.
         """
         if kind not in self.towers:
             raise MediaError(no_tower(kind, "with a projector that cannot"))
         most = self.limits.bytes
-        if len(data) > most:
+        if isinstance(data, bytes) and len(data) > most:
             raise MediaError(
                 f"a {KINDS[kind]} of {len(data) / 1e6:.1f} MB, and {most / 1e6:.1f} MB is the most"
             )
-        key = kind, hashlib.sha256(self._mark + data).digest()
+        key = kind, _digest(self._mark, data)
         found = self._remembered(key)
         if found is not None:
             return found
@@ -143,10 +151,17 @@ class Projector:
         finally:
             self._turn.release()
 
-    def _decoded(self, kind: str, data: bytes) -> np.ndarray:
+    def _decoded(self, kind: str, data: bytes | np.ndarray) -> np.ndarray:
+        limits = self.limits
+        if isinstance(data, bytes):
+            if kind == "image":
+                return decode_picture(data, pixels=limits.pixels)
+            return decode_sound(data, seconds=limits.seconds)
         if kind == "image":
-            return decode_picture(data, pixels=self.limits.pixels)
-        return decode_sound(data, seconds=self.limits.seconds)
+            check_pixels(data.shape[1], data.shape[0], limits.pixels)
+        else:
+            check_seconds(data, limits.seconds)
+        return data
 
     def _made(self, key: tuple[str, bytes], medium: np.ndarray, run: Run) -> Rows:
         kind, digest = key
@@ -188,6 +203,15 @@ def _mark(path: Path) -> bytes:
     """What tells a projector from others: rows that they make of one picture differ."""
     with open(path, "rb") as file:
         return hashlib.sha256(file.read(MARKED)).digest()
+
+
+def _digest(mark: bytes, data: bytes | np.ndarray) -> bytes:
+    """What tells a medium from others. A decoded one is never taken for a file's bytes."""
+    if isinstance(data, bytes):
+        return hashlib.sha256(mark + data).digest()
+    made = hashlib.sha256(mark + f"decoded {data.shape}".encode())
+    made.update(np.ascontiguousarray(data))
+    return made.digest()
 
 
 def run_whole(executor: Any, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

@@ -229,8 +229,12 @@ class Engine:
             "media": media,
         }
 
-    def rows(self, kind: str, data: bytes, waiting: Callable[[], None] = lambda: None) -> Rows:
+    def rows(
+        self, kind: str, data: bytes | np.ndarray, waiting: Callable[[], None] = lambda: None
+    ) -> Rows:
         """What the model reads of a picture or a recording: ``kind`` is "image" or "audio".
+
+        data: of a file, or decoded, as Projector.rows takes them.
 
         Its tower runs on the runner's thread, in pieces between passes. waiting: called now and
         then; what it raises gives the work up. Raises MediaError for what cannot be taken,

@@ -15,7 +15,7 @@ import numpy as np
 from golem_core.graph.builder import Builder
 from golem_core.graph.ops import Rope
 from golem_core.graph.values import Dim, Value
-from golem_core.media import fit, fitted_size
+from golem_core.media import MediaError, fit, fitted_size
 from golem_core.model.media import Tower
 from golem_core.model.tensors import Tensors
 
@@ -78,7 +78,11 @@ class Pictures(Tower):
         rows, columns = np.divmod(np.arange(high * wide), wide)
         where = np.stack([columns, rows], 1).astype(np.int32)
         if max(high, wide) > self.places:
-            raise self.fail(f"a picture {max(high, wide)} squares long; {self.places} is the most")
+            raise MediaError(
+                f"a picture {max(high, wide)} squares long; this projector knows {self.places} "
+                "places: send one that is less long for its width, or start the server with a "
+                "smaller -image-max-tokens"
+            )
         return cut.reshape(high * wide, -1), where
 
 

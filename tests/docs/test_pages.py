@@ -16,6 +16,7 @@ from golem_server import config
 from golem_server.app import create_app
 from golem_server.service import Service
 from tests.plugins import tiny
+from tests.plugins.projectors import picture, recording, write_projector, write_seeing_model
 from tests.server.fake import open_fake
 
 ROOT = Path(__file__).parents[2]
@@ -84,6 +85,11 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "model.gguf").symlink_to(model)
     tiny.write(tmp_path / "tiny.gguf", "qwen3")
     (tmp_path / "words.txt").write_text("golem\ngold\nalpha\n")
+    plain = tiny.write(tmp_path / "plain.gguf", "gemma4-e2b", "F32")
+    write_seeing_model(tmp_path / "gemma-4-E2B.gguf", plain)
+    write_projector(tmp_path / "mmproj.gguf", 256)
+    (tmp_path / "cat.png").write_bytes(picture())
+    (tmp_path / "words.wav").write_bytes(recording())
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(EXAMPLE)
     return tmp_path

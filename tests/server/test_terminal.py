@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 
 import pytest
 
@@ -9,6 +10,8 @@ import golem_core
 from golem_core.api import Session
 from golem_server import terminal
 from golem_server.version import VERSION
+from tests.plugins import tiny
+from tests.plugins.projectors import picture, recording, write_projector, write_seeing_model
 from tests.server.fake import FakeModel
 
 
@@ -17,7 +20,7 @@ def cli(monkeypatch, capsys):
     """Runs golem-cli; gives ``(status, stdout, stderr)``."""
     opened = []
 
-    def fake_open(path, *, context, threads):
+    def fake_open(path, *, context, threads):  # and no mmproj where none was named
         opened.append((path, context, threads))
         return Session(FakeModel(path, 1, context))
 
@@ -55,7 +58,7 @@ def test_words_that_begin_with_a_slash_are_commands(cli):
     status, out, err = cli("-model", "m", stdin="/rest now\n/help\n /etc what?\n/exit\nhello\n")
     assert (status, out) == (0, "you said: /etc what?\n")
     assert "> there is no command /rest; /help tells which there are\n> " in err
-    assert "> /reset   forgets the conversation\n" in err
+    assert "> /reset        forgets the conversation\n" in err
     assert err.endswith("with a space before it.\n> > ")
 
 
@@ -157,3 +160,95 @@ def test_an_interrupt_ends_the_answer_and_keeps_what_was_said():
         assert result.finish_reason == "cancelled"
         assert talk.messages[-1] == {"role": "assistant", "content": result.text}
         assert not any(slot.is_processing for slot in session.engine.slots)
+
+
+# ---- pictures and sound
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory):
+    """A folder with a model that sees and hears, a picture and a recording."""
+    folder = tmp_path_factory.mktemp("seeing")
+    plain = tiny.write(folder / "plain.gguf", "gemma4-e2b", "F32")
+    write_seeing_model(folder / "model.gguf", plain)
+    write_projector(folder / "mmproj.gguf", 256)
+    write_projector(folder / "deaf.gguf", 256, "std")
+    (folder / "a, cat.png").write_bytes(picture(1))
+    (folder / "dog.png").write_bytes(picture(2))
+    (folder / "words.wav").write_bytes(recording(1))
+    (folder / "not.png").write_text("no picture")
+    return folder
+
+
+@pytest.fixture
+def talk(seeing, monkeypatch, capsys):
+    """Runs golem-cli on that model, in its folder; gives ``(status, stdout, stderr)``."""
+    monkeypatch.chdir(seeing)
+
+    def run(*arguments, stdin="", mmproj="mmproj.gguf"):
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        more = ["-mmproj", mmproj] if mmproj else []
+        settings = ["-model", "model.gguf", "-temp", "0", "-n", "4", "-context", "2048", "-stats"]
+        status = terminal.main([*settings, *more, "-threads", "1", *arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+def read_counts(err):
+    """Tokens read for each answer."""
+    return [int(n) for n in re.findall(r"(\d+) prompt tokens in", err)]
+
+
+def test_pictures_and_recordings_go_with_the_message(talk, seeing):
+    alone = talk("-p", "what?")
+    media = ("-image", "a, cat.png", "-image", "dog.png", "-audio", "words.wav")
+    status, out, err = talk(*media, "-p", "what?")
+    assert (status, alone[0]) == (0, 0)
+    with golem_core.open("model.gguf", context=2048, mmproj="mmproj.gguf") as session:
+        rows = [session.engine.rows("image", picture(seed)) for seed in (1, 2)]
+        rows.append(session.engine.rows("audio", recording(1)))
+        asked = [{"type": "image", "image": picture(seed)} for seed in (1, 2)]
+        asked += [{"type": "audio", "audio": recording(1)}, {"type": "text", "text": "what?"}]
+        said = session.chat([{"role": "user", "content": asked}], temperature=0, max_tokens=4).text
+    marks = 2
+    assert read_counts(err)[0] == read_counts(alone[2])[0] + sum(len(r) + marks for r in rows)
+    assert out == said + "\n"
+
+
+def test_media_are_attached_between_messages_and_stay_in_the_conversation(talk):
+    lines = "/image dog.png\nwhat?\nand now?\n/audio words.wav\nheard?\n"
+    status, _, err = talk(stdin=lines)
+    first, second, third = read_counts(err)
+    assert status == 0
+    assert first > 70  # rows of the picture; a small one is enlarged to as many
+    assert second < 70  # the picture is not read again
+    assert 15 < third < 70  # 0.6 s are 15 rows
+
+
+def test_a_medium_that_cannot_be_taken_is_one_line_and_the_conversation_goes_on(talk):
+    lines = "/image gone.png\n/image\n/image not.png\nwhat?\nhello\n"
+    status, _, err = talk(stdin=lines)
+    assert status == 0
+    assert "gone.png" in err
+    assert "/image needs the name of a file" in err
+    assert "messages[0], part 0: not a picture of a known kind" in err
+    assert len(read_counts(err)) == 1  # hello, without the picture
+
+
+@pytest.mark.parametrize(
+    ("flag", "mmproj", "reason"),
+    [
+        (
+            "image",
+            "",
+            "-image needs -mmproj: the model was opened without a projector that can see",
+        ),
+        ("audio", "deaf.gguf", "-audio needs -mmproj: deaf.gguf is a projector that cannot hear"),
+    ],
+)
+def test_without_eyes_or_ears_the_flag_is_refused_by_name(talk, flag, mmproj, reason):
+    status, out, err = talk(f"-{flag}", "dog.png", "-p", "what?", mmproj=mmproj)
+    assert (status, out) == (1, "")
+    assert f"golem-cli: {reason}" in err
