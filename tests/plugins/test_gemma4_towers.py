@@ -7,6 +7,7 @@ import pytest
 
 from golem_core.cpu import CpuExecutor
 from golem_core.formats.gguf import GGUF
+from golem_core.media import MediaError
 from golem_core.model import ModelError
 from golem_core.model.hyper import Hyper
 from golem_core.model.media import Limits
@@ -188,3 +189,12 @@ def test_a_header_that_does_not_fit_is_refused_by_key_or_tensor(projector):
         made.program()
     with pytest.raises(ModelError, match="-image-max-tokens 5000: 4096 is the most"):
         tower(Gemma4Vision, file, tokens=(0, 5000))
+
+
+def test_a_picture_longer_than_the_projector_knows_places_is_refused(projector):
+    """The tiny projector's tables have 64 places, and its units are 12 pixels of 3 patches."""
+    vision = tower(Gemma4Vision, projector("std"), tokens=(2, 300))
+    vision.program()
+    picture = np.zeros((12, 12 * 22, 3), np.uint8)
+    with pytest.raises(MediaError, match="66 squares long; this projector knows 64 places"):
+        list(vision.pieces(picture))
