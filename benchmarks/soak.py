@@ -1,5 +1,6 @@
 """Does a server stay whole under many clients that come, and leave, as they like?
 
+    python ref/soak.py --minutes 10
     python -m benchmarks.soak --model MODEL.gguf --minutes 10 --clients 32
 
 starts a server of its own on the loopback interface and plays clients that ask a random mixture of
@@ -39,9 +40,12 @@ from statistics import linear_regression, mean
 
 from benchmarks.mixture import Ask, draw
 from golem_core.pins import Manifest
+from golem_server.bench.invented import parse, write_invented
+from golem_server.bench.shapes import SHAPES
 
 ROOT = Path(__file__).parents[1]
 MODELS = ("first", "second")  # copies of one file; only one of them is in memory at a time
+INVENTED = "smollm2-135m:q4_0"
 SETTLE_SECONDS = 60.0
 SLOPE = 1e6  # bytes a minute, once two have gone
 WARM_SECONDS = 120.0
@@ -323,7 +327,9 @@ def growth(sizes: list[int]) -> float | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument(
+        "--model", type=Path, help=f"a GGUF chat model; default: {INVENTED}, random"
+    )
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--minutes", type=float, help="instead of --seconds")
     parser.add_argument("--clients", type=int, default=32)
@@ -333,7 +339,10 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.minutes is not None:
         arguments.seconds = 60 * arguments.minutes
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="golem-soak-") as folder:
+        if arguments.model is None:
+            shape, mixture = parse(INVENTED)
+            arguments.model = write_invented(Path(folder) / "first.gguf", SHAPES[shape], mixture)
         watched = Watched(arguments, Path(folder))
         try:
             return asyncio.run(soak(watched, arguments))

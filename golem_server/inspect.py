@@ -16,6 +16,7 @@ import numpy as np
 
 from golem_core.formats.gguf import GGUF, FormatError
 from golem_core.formats.safetensors import Safetensors
+from golem_core.model.about import why_not
 from golem_server.commands import Flags, run
 from golem_server.stderr import say
 
@@ -37,13 +38,17 @@ class TensorLine:
 
 @dataclass(frozen=True)
 class Contents:
-    """A model file: ``metadata`` is key -> (type, value), ``facts`` the rest of the header."""
+    """A model file: ``metadata`` is key -> (type, value), ``facts`` the rest of the header.
+
+    reason: why no chat can be served from it, "" where one can, None where nobody has looked.
+    """
 
     paths: tuple[Path, ...]
     format: str
     facts: dict[str, int]
     metadata: dict[str, tuple[str, Any]]
     tensors: list[TensorLine]
+    reason: str | None = None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -110,6 +115,7 @@ def _contents(file: GGUF | Safetensors) -> Contents:
                 TensorLine(t.name, t.type.name, t.shape, math.prod(t.shape), t.nbytes)
                 for t in file.tensors.values()
             ],
+            why_not(file),
         )
     return Contents(
         file.paths,
@@ -129,6 +135,9 @@ def _lines(contents: Contents, options: argparse.Namespace) -> Iterator[str]:
     yield f"{_printable(str(contents.paths[0]))}: {contents.format}" + (facts and f", {facts}")
     for path in contents.paths[1:]:
         yield f"  and {_printable(path.name)}"
+    if contents.reason is not None:
+        reason = contents.reason and f"cannot be played: {_printable(contents.reason)}"
+        yield reason or "can be played"
     if options.metadata or everything:
         yield f"\nmetadata: {len(contents.metadata)} keys"
         rows = [
@@ -203,6 +212,8 @@ def _as_json(contents: Contents, options: argparse.Namespace) -> dict[str, Any]:
         "format": contents.format,
         **contents.facts,
     }
+    if contents.reason is not None:  # as the key "golem" of /api/tags tells it
+        shown["golem"] = {"playable": not contents.reason, "reason": contents.reason}
     if options.metadata or everything:
         shown["metadata"] = {
             key: {"type": type, **_json_value(value)}

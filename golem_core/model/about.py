@@ -56,12 +56,13 @@ def _of(file: GGUF, plugins: Plugins) -> About:
     }
     template = metadata.get("tokenizer.chat_template")
     known["template"] = template if isinstance(template, str) else ""
-    return About(**known, reason=_why_not(file, plugins))
+    return About(**known, reason=why_not(file, plugins))
 
 
-def _why_not(file: GGUF, plugins: Plugins) -> str:
-    """Why the program of a file cannot be written; empty when it can."""
+def why_not(file: GGUF, plugins: Plugins | None = None) -> str:
+    """Why golem cannot play an open file as a chat model, in one line; empty when it can."""
     try:
+        plugins = load_plugins() if plugins is None else plugins
         decoder, program = open_program(file, plugins)
         estimate_program(program, 1, slot_context(decoder, 64, 1), 64)
         kind = file.metadata.get("tokenizer.ggml.model")

@@ -10,8 +10,11 @@ from safetensors.numpy import save_file
 
 from golem_core.formats.blocks import by_name, random_blocks
 from golem_core.formats.gguf import write_gguf
+from golem_core.model.about import about
 from golem_server.inspect import main
+from tests.embedding import write_tiny
 from tests.paths import smollm2
+from tests.plugins import tiny
 
 
 @pytest.fixture
@@ -90,6 +93,30 @@ def test_json_is_one_object_with_exact_numbers(capsys, model):
     assert (shown["parameters"], shown["bytes"]) == (4128, 2432)
     assert shown["file_bytes"] == model.stat().st_size
     assert "tensors" not in json.loads(run(capsys, model, "--json", "--metadata")[1])
+
+
+def test_it_tells_whether_a_file_can_be_played_and_why_not(capsys, tmp_path, model):
+    """In the words of golem-models list and /api/tags."""
+    good = tiny.write(tmp_path / "good.gguf", "llama")
+    eyes = write_gguf(tmp_path / "eyes.gguf", {"general.architecture": "clip"}, [])
+    foreign = write_gguf(
+        tmp_path / "foreign.gguf",
+        {"general.architecture": "abacus"},
+        [("t", (4,), by_name("F32"), np.zeros(4, np.float32))],
+    )
+    for path, word in (
+        (good, ""),
+        (model, "llama.context_length"),
+        (write_tiny(tmp_path), "give it to -embed"),
+        (eyes, "projector"),
+        (foreign, "abacus"),
+    ):
+        reason = about(path).reason
+        assert bool(reason) == bool(word) and word in reason
+        lines = run(capsys, path)[1].splitlines()
+        assert lines[1] == (f"cannot be played: {reason}" if reason else "can be played")
+        shown = json.loads(run(capsys, path, "--json")[1])
+        assert shown["golem"] == {"playable": not reason, "reason": reason}
 
 
 def test_key_prints_a_value_in_full(capsys, model):
