@@ -65,6 +65,7 @@ def _llama(stats: Stats, before: Stats) -> Iterator[Metric]:
         ("tokens_predicted", "Tokens drawn.", stats.drawn),
         ("tokens_predicted_seconds", "Seconds spent drawing.", stats.draw_seconds),
         ("n_decode", "Passes through the model.", stats.passes),
+        ("spec_decode_num_drafts", "Times that tokens were guessed ahead.", stats.drafts),
         ("spec_decode_num_draft_tokens", "Tokens guessed ahead.", stats.drafted),
         ("spec_decode_num_accepted_tokens", "Of those, tokens drawn then.", stats.accepted),
     )
@@ -103,6 +104,7 @@ def _golem(service: Service, engine: Engine | None, stats: Stats) -> Iterator[Me
         ("pass_seconds", "Seconds the model computed.", stats.pass_seconds),
         ("pass_columns", "Tokens that went through the model.", stats.columns),
     )
+    yield from _batches(service)
     slots = [] if engine is None else engine.slots
     yield from _gauges(
         "golem_",
@@ -120,6 +122,20 @@ def _golem(service: Service, engine: Engine | None, stats: Stats) -> Iterator[Me
     build = GaugeMetricFamily("golem_build", "The version.", labels=["version"])
     build.add_metric([VERSION], 1)
     yield build
+
+
+def _batches(service: Service) -> Iterator[Metric]:
+    """What went through models that keep nothing of what they read, by what they are for."""
+    for name, text, field in (
+        ("passes", "Passes through the model.", "passes"),
+        ("items", "Texts or questions in them.", "items"),
+        ("tokens", "Tokens of these.", "size"),
+        ("seconds", "Seconds the model computed.", "seconds"),
+    ):
+        family = CounterMetricFamily(f"golem_batch_{name}", text, labels=["of"])
+        for what, stats in service.batches.items():
+            family.add_metric([what], getattr(stats, field))
+        yield family
 
 
 def _lasting(service: Service) -> Iterator[Metric]:

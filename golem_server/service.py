@@ -23,6 +23,7 @@ from golem_core.model.memory import checkpoint_memory
 from golem_core.pins import Manifest, PinError, UnknownModel
 from golem_core.plugins import Opened, Plugins, Runtime
 from golem_core.schedule import Engine, Records, Stats
+from golem_core.schedule.batcher import BatchStats
 from golem_core.schedule.durations import go_duration
 from golem_core.settings import Settings
 from golem_core.state import States
@@ -140,6 +141,13 @@ class Service:
         """What is served besides chat, as the start-up log calls it."""
         embeds = ["embeddings"] if self.server.embed is not None else []
         return embeds + [one.plugin for one in self.opened]
+
+    @property
+    def batches(self) -> dict[str, BatchStats]:
+        """What the model of ``-embed`` and those of capabilities have computed, by what they do."""
+        found = {} if self.embedding is None else {"embeddings": self.embedding.stats}
+        told = {one.plugin: getattr(one.capability, "stats", None) for one in self.opened}
+        return found | {name: s for name, s in told.items() if isinstance(s, BatchStats)}
 
     @property
     def engine(self) -> Engine:

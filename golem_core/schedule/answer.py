@@ -67,7 +67,7 @@ class Answer:
         self.draft: list[int] = []  # fed with the last drawn token in the next pass
         self.replay: list[int] = []  # last tokens held that a recurrent state has yet to read
         self._before: list[int] = []  # fed in the last pass in front of the draft
-        self._drafted = self._accepted = 0
+        self._drafts = self._drafted = self._accepted = 0
         self.forced: deque[int] = deque()  # what must be drawn next, whatever the model scores
         self._texts: list[str] = []
         self._stop_type = "none"
@@ -179,6 +179,7 @@ class Answer:
             self.slot.fed(self.tokens[-1])
             if self.draft:
                 self.slot.drafted(len(self.draft))
+                self._drafts += 1
                 self._drafted += len(self.draft)
                 self._before = [*self.replay, self.tokens[-1]]
             self.replay = []
@@ -271,6 +272,7 @@ class Answer:
             resampled=self.sampler.redrawn,
             energy_j=self._energy.since(self._joules),
             media_tokens={} if self.media is None else dict(self.media.counts),
+            drafts=self._drafts,
             drafted_tokens=self._drafted,
             accepted_tokens=self._accepted,
         )

@@ -52,19 +52,22 @@ class BatchJob:
     ) -> Iterator[Any]:
         """The results in the items' order, as they are finished.
 
-        gone: asked while waiting; where it says True the job is cancelled and the iteration ends.
-        Raises PassFailed when the pass of an item failed, EngineClosed.
+        gone: asked every so many seconds while waiting; where it says True the job is cancelled
+        and the iteration ends. Raises PassFailed when the pass of an item failed, EngineClosed.
         """
         condition = self._batcher.changed
+        look = time.monotonic() + every
         while self._read < len(self.items):
             with condition:
                 while not self._done and self._error is None and not self.cancelled:
-                    if not condition.wait(every) and gone():
-                        break
-                if not self._done:
+                    condition.wait(every)
+                    if time.monotonic() >= look:
+                        if gone():
+                            self._batcher.forget(self)
+                        look = time.monotonic() + every
+                if not self._done or self.cancelled:
                     if self._error is not None:
                         raise self._error
-                    self._batcher.forget(self)
                     return
                 result = self._done.popleft()
                 self._unread -= self.sizes[self._read]

@@ -107,6 +107,7 @@ class Result:
     grammar_ms: float = 0.0  # that its grammar took
     resampled: int = 0  # tokens drawn again because the grammar refused them
     energy_j: float | None = None  # joules used by the machine meanwhile; None = not measured
+    drafts: int = 0  # passes that tokens were guessed for
     drafted_tokens: int = 0  # guessed and fed before they were drawn
     accepted_tokens: int = 0  # of those, the ones that were then drawn
     media_tokens: Mapping[str, int] = field(default_factory=dict)  # of the prompt, rows by kind

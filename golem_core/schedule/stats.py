@@ -21,6 +21,7 @@ class Stats:
     prompt_columns: int = 0  # prompt tokens fed
     drawn_columns: int = 0  # drawn tokens fed, drafts included
     drawn: int = 0  # tokens drawn
+    drafts: int = 0  # passes of an answer that tokens were guessed for
     drafted: int = 0  # tokens guessed and fed before they were drawn
     accepted: int = 0  # of those, the ones that were then drawn
     probs: int = 0  # tokens drawn whose probabilities were computed
@@ -68,5 +69,6 @@ class Stats:
         self.prompt_seconds += result.prompt_ms / 1e3
         self.draw_seconds += result.draw_ms / 1e3
         self.longest = max(self.longest, result.slot_tokens)
+        self.drafts += result.drafts
         self.drafted += result.drafted_tokens
         self.accepted += result.accepted_tokens

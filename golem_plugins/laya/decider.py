@@ -16,7 +16,7 @@ from golem_core.graph.weights import WeightError
 from golem_core.model import ModelError
 from golem_core.model.checkpoint import checkpoint_tensors
 from golem_core.reference import ReferenceExecutor
-from golem_core.schedule.batcher import Batcher
+from golem_core.schedule.batcher import Batcher, BatchStats
 from golem_core.schedule.durations import go_duration
 from golem_core.text.errors import TokenizerError
 from golem_core.text.tokenizer_json import JsonTokenizer
@@ -103,9 +103,9 @@ class Decider:
         )
 
     @property
-    def passes(self) -> int:
-        """Passes so far."""
-        return self._batcher.stats.passes
+    def stats(self) -> BatchStats:
+        """Passes, rows and tokens so far."""
+        return self._batcher.stats
 
     def close(self) -> None:
         """Fails what waits and frees the model. Idempotent."""

@@ -75,12 +75,12 @@ def test_rows_are_the_references_and_logits_as_near_as_f32_allows(deciders, name
 
 @named(REFUSED)
 def test_a_refusal_is_the_references_to_the_character_and_costs_no_pass(deciders, name, case):
-    passes = deciders[name].passes
+    passes = deciders[name].stats.passes
     with pytest.raises(Refused) as refused:
         deciders[name].decide(case["request"])
     assert refused.value.status == case["status"]
     assert refused.value.detail == case["response"]["detail"]
-    assert deciders[name].passes == passes
+    assert deciders[name].stats.passes == passes
 
 
 @pytest.mark.parametrize("isa", features()["available"])
@@ -137,7 +137,7 @@ def test_requests_that_wait_share_passes_and_answers_do_not_change(folders):
     requests = [c["request"] for n, c in ANSWERED if n == "tiny-en"][:24]
     expected = [decider.decide(request) for request in requests]
     found = [None] * len(requests)
-    before = decider.passes
+    before = decider.stats.passes
 
     def ask(i):
         found[i] = decider.decide(requests[i])
@@ -148,7 +148,7 @@ def test_requests_that_wait_share_passes_and_answers_do_not_change(folders):
     for thread in threads:
         thread.join()
     assert found == expected
-    assert decider.passes <= before + len(requests)
+    assert decider.stats.passes <= before + len(requests)
     decider.close()
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import threading
 
 import numpy as np
@@ -15,7 +16,7 @@ from golem_server.app import create_app
 from golem_server.service import Service
 from tests.embedding import cases, write_tiny
 from tests.plugins import tiny, tiny_encoders
-from tests.server.conftest import Running
+from tests.server.conftest import Running, reset
 
 CASES = [c for c in cases() if c["text"] and c["used_tokens"] < 512]
 TEXTS = [c["text"] for c in CASES]
@@ -403,14 +404,31 @@ def test_a_short_request_is_answered_while_a_long_one_runs(running):
     connection.close()
 
 
-def test_a_client_that_leaves_is_dropped(running):
-    texts = [[0, *range(4, 500), 2]] * 2000
+def computed(running):
+    """Texts that went through the model so far."""
+    text = running.request("GET", "/metrics")[2].decode()
+    return float(re.search(r'golem_batch_items_total{of="embeddings"} (\S+)', text)[1])
+
+
+@pytest.mark.parametrize("leave", [lambda c: c.close(), reset], ids=["close", "reset"])
+@pytest.mark.parametrize("reads", [True, False], ids=["midway", "early"])
+def test_a_client_that_leaves_is_dropped(running, leave, reads):
+    """None of its texts is computed any more but those of the pass that runs."""
+    texts = [[0, *range(4, 500), 2]] * 2048
+    before, start = computed(running), len(running.log)
     connection = running.open("/v1/embeddings", {"input": texts})
-    assert connection.recv(1)
-    connection.close()
-    sent = running.wait_for_line(r"POST /v1/embeddings 200 (\d+) bytes .* 2000 texts")[1]
-    assert int(sent) < 2000 * 64 * 8  # all of it would be more
+    if reads:
+        assert connection.recv(1)
+    else:
+        running.until(lambda: computed(running) > before)
+    leave(connection)
+    sent = running.wait_for_line(r"POST /v1/embeddings \d+ (\d+) bytes .* 2048 texts", start)[1]
+    assert int(sent) < 2048 * 64 * 8  # all of it would be more
+    assert running.post("/v1/embeddings", {"input": "a"})[0] == 200  # after the running pass
+    done = computed(running)
+    assert done - before < 1024
     assert running.post("/v1/embeddings", {"input": "a"})[0] == 200
+    assert computed(running) == done + 1
 
 
 def test_requests_that_wait_share_passes_and_change_nothing(client):
