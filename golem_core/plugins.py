@@ -14,7 +14,7 @@ error, so that the server can say what it lacks.
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
@@ -42,6 +42,7 @@ class Description:
     """What a capability says about itself."""
 
     lines: tuple[str, ...] = ()  # for the start-up log, without a newline
+    health: Mapping[str, Any] = field(default_factory=dict)  # members of /health, for key holders
 
 
 # ---- the hooks ----

@@ -41,7 +41,8 @@ def create_app(service: Service) -> "Application":
     Raises:
         SettingsError: when the file of keys cannot be used.
     """
-    app = falcon.App(middleware=[_Context(), Guards(service)], router=Router())
+    guards = Guards(service)
+    app = falcon.App(middleware=[_Context(), guards], router=Router())
     errors = Errors()
     errors.words(anthropic.PATH, anthropic.error_body)
     errors.words("/api/", embed_ollama.error_body)
@@ -49,7 +50,7 @@ def create_app(service: Service) -> "Application":
     app.add_error_handler(falcon.HTTPError, errors.handle_falcon)
     app.add_error_handler(ClientGone, errors.handle_gone)
 
-    whole = health.Health(service)
+    whole = health.Health(service, guards.knows)
     for path in ("/health", "/v1/health", "/health/ready"):
         app.add_route(path, whole)
     app.add_route("/health/live", health.Live())

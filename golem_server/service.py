@@ -103,6 +103,7 @@ class Service:
         self.opened: list[Opened] = []
         self.embedding: Embedding | None = None  # the model of -embed
         self.lines: list[str] = []  # of the start-up log
+        self.health: dict[str, Any] = {}  # what capabilities tell in /health
         self.records = Records()  # of the answers of every engine there was
         self.cards = Cards(plugins)
         kept = self.server.models
@@ -437,7 +438,9 @@ class Service:
         chosen = {t.name: self.settings[t.name] for t in self.settings.tables if t.plugin}
         self.opened = self.plugins.open(chosen, runtime)
         for one in self.opened:
-            self.lines += self.plugins.describe(one).lines
+            said = self.plugins.describe(one)
+            self.lines += said.lines
+            self.health |= said.health
             for template, resource in self.plugins.routes(one):
                 self._add_route(template, resource)
 

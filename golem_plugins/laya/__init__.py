@@ -49,4 +49,4 @@ def golem_routes(capability: Any) -> list[tuple[str, Any]]:
 
 @hookimpl
 def golem_describe(capability: Any) -> Description:
-    return Description(lines=(capability.line,))
+    return Description(lines=(capability.line,), health=capability.health)

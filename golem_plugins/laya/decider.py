@@ -103,6 +103,18 @@ class Decider:
         )
 
     @property
+    def health(self) -> dict[str, Any]:
+        """What laya-serve's /health tells of a checkpoint that is loaded."""
+        return {
+            "loaded": [self.name],
+            "revisions": {self.name: None},
+            "device": "cpu",
+            "device_is_preference": False,
+            "checkpoint_devices": {self.name: "cpu"},
+            "cpu_fallbacks": {self.name: {"count": 0, "last_reason": None}},
+        }
+
+    @property
     def stats(self) -> BatchStats:
         """Passes, rows and tokens so far."""
         return self._batcher.stats

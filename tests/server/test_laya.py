@@ -46,7 +46,9 @@ def client(folder):
 
 
 def test_a_server_with_decisions_alone_lives_and_is_named(client, folder):
-    assert client.simulate_get("/health").json == {"status": "ok"}
+    health = EXTRA["health_loaded"]["body"]
+    told = json.loads(json.dumps(health).replace('"english"', '"tiny-ml"'))
+    assert client.simulate_get("/health").json == told
     assert client.simulate_get("/v1/models").json["data"][0]["id"] == "laya"
     assert client.service.carries == ["laya"]
     (line,) = client.service.lines
@@ -107,8 +109,10 @@ def test_keys_are_asked_for_in_the_references_words(folder):
     client = serve(folder, "-api-key", "secret")
     try:
         extra(client.simulate_post(PATH, json={}), "401")
+        extra(client.simulate_get("/health"), "health_noauth")
         headers = {"Authorization": "Bearer secret"}
         assert client.simulate_post(PATH, json={}, headers=headers).status_code == 400
+        assert client.simulate_get("/health", headers=headers).json["loaded"] == ["tiny-ml"]
     finally:
         client.service.close()
 
