@@ -340,9 +340,10 @@ def open(
     to compute on, the physical ones when None. queue: requests that may wait for their turn.
     cache_ttl: seconds after which an idle conversation is forgotten, 0 = never. default_length:
     most tokens of an answer that names no ``max_tokens``. queue_timeout, request_timeout: seconds
-    an answer may wait, and take, 0 = any time. draft: "off" draws one token a pass; "auto" and
-    "ngram" guess the next ones where that is faster, the text is the same. draft_n: most tokens
-    of a guess, 0 = as many as pay. checkpoints: copies of its recurrent state that a conversation
+    an answer may wait, and take, 0 = any time. draft: "off" draws one token a pass; "ngram" guesses
+    the next ones from what was said, "mtp" by the file's prediction block, "auto" by whatever it
+    has, where that is faster; the text is the same. draft_n: most tokens of a guess, 0 = as many
+    as pay. checkpoints: copies of its recurrent state that a conversation
     keeps, of models that have one, in checkpoint_memory bytes, 0 = a quarter of the machine's.
     progress: called with 0 … 1 while weights are prepared. model: further arguments of
     ``golem_core.model.open_decoder``. An Embedding takes of these threads, queue and progress.
@@ -368,6 +369,7 @@ def open(
     model |= {
         "context": arguments.whole("context", context, 0, meaning="0 = as trained", none=False),
         "parallel": arguments.whole("parallel", parallel, 1, MOST_SLOTS, none=False),
+        "draft": engine["draft"],
         "threads": arguments.whole("threads", threads, 1, MOST_THREADS),
         "progress": progress,
     }

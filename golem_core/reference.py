@@ -27,6 +27,7 @@ class ReferenceExecutor:
     """Executes a program in numpy; see golem_core.cpu.CpuExecutor for the fast one.
 
     slots, context: conversations and positions of each. maxima: the most each symbol is bound to.
+    states: another executor's, which this program's are among.
     """
 
     def __init__(
@@ -36,19 +37,18 @@ class ReferenceExecutor:
         slots: int = 1,
         context: int = 4096,
         maxima: Mapping[str, int] | None = None,
+        states: States | None = None,
     ):
         self.program = program
-        self.slots = slots
-        self.context = context
+        self.slots = slots if states is None else states.slots
+        self.context = context if states is None else states.context
         self.maxima = {**program.axes, **(maxima or {})}
-        self.states = States(
-            program.states.values(),
-            slots,
-            context,
-            self.maxima.get("n", 1),
-            type_k="f32",
-            type_v="f32",
-        )
+        if states is None:
+            width = self.maxima.get("n", 1)
+            states = States(
+                program.states.values(), slots, context, width, type_k="f32", type_v="f32"
+            )
+        self.states = states
         self._weights: dict[int, np.ndarray] = {}
 
     def run(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from golem_core.cpu.cores import check_threads
 from golem_core.model import memory_limit
+from golem_core.model.prediction import KINDS
 from golem_core.plugins import Plugins
 from golem_core.settings import (
     Duration,
@@ -123,7 +124,7 @@ class ServerSettings:
     draft: str = setting(
         "auto",
         "guess next tokens and draw several in a pass where that is faster; the text is the same",
-        choices=("auto", "ngram", "off"),
+        choices=KINDS,
     )
     draft_n: int = setting(0, "most tokens of a guess; 0 = as many as pay", low=0, high=63)
     checkpoints: int = setting(

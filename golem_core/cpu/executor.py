@@ -61,7 +61,8 @@ class CpuExecutor:
     wanted: sets of outputs to plan at once; others are planned on first use. weights: a store to
     share with other executors. progress: called with the share of weights repacked, 0 to 1.
     beside: an executor whose threads this one uses; their passes must not run at the same time.
-    cache: what keys and values are kept as, keys of golem_core.state.kinds.CACHE_TYPES.
+    cache: what keys and values are kept as, keys of golem_core.state.kinds.CACHE_TYPES. states:
+    another executor's, which this program's are among.
 
     Arrays that ``run`` returns are valid until the next run. One pass runs at a time.
     """
@@ -79,17 +80,20 @@ class CpuExecutor:
         progress: Callable[[float], None] | None = None,
         beside: CpuExecutor | None = None,
         cache: tuple[str, str] = ("f16", "f16"),
+        states: States | None = None,
     ):
         self.program = program
-        self.slots = slots
-        self.context = context
+        self.slots = slots if states is None else states.slots
+        self.context = context if states is None else states.context
         self.maxima = {**program.axes, **(maxima or {})}
         self.threads = physical_cores() if threads is None else threads
         if self.threads < 1:
             raise ValueError(f"{threads} threads; at least 1")
         self.isa = instruction_set()
         width = self.maxima.get("n", 1)
-        self.states = States(program.states.values(), slots, context, width, *cache)
+        if states is None:
+            states = States(program.states.values(), slots, context, width, *cache)
+        self.states = states
         self.weights = WeightStore() if weights is None else weights
         self._passes = 0
         self._last: CompiledPlan | None = None

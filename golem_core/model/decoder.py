@@ -51,6 +51,7 @@ class Decoder:
     marks: ClassVar[Mapping[str, Marks]] = {}  # the texts around the rows of "image" and "audio"
     both_ways: bool = False  # columns of a picture see those after them, in blocks that say so
     sees: bool = False  # a projector is open: passes may carry rows in place of tokens
+    predicting: bool = False  # passes also keep what the prediction block attends to
 
     def __init__(self, file: GGUF, *, scaling: dict[str, Any] | None = None):
         """scaling: the operator's words on angles: kind, factor, original, base (any left out)."""
@@ -61,9 +62,8 @@ class Decoder:
             raise hyper.fail("attention.causal", "true: only causal models chat, so that")
         self.context_length = hyper.integer("context_length", high=LONGEST_CONTEXT)
         self.width = hyper.integer("embedding_length")
-        self.blocks = hyper.integer("block_count", high=MAX_BLOCKS) - hyper.integer(
-            "nextn_predict_layers", 0, low=0, high=MAX_BLOCKS
-        )
+        self.prediction_blocks = hyper.integer("nextn_predict_layers", 0, low=0, high=MAX_BLOCKS)
+        self.blocks = hyper.integer("block_count", high=MAX_BLOCKS) - self.prediction_blocks
         if self.blocks < 1:
             raise hyper.fail("nextn_predict_layers", "fewer than the block count")
         self.heads = hyper.integers("attention.head_count", self.blocks)
@@ -98,6 +98,21 @@ class Decoder:
 
     def read(self) -> None:
         """Reads what only this architecture has; called last by the constructor."""
+
+    @property
+    def predicts(self) -> bool:
+        """Whether ``predict`` can be written: the file has a block that guesses ahead."""
+        return False
+
+    def predict(self, p: Builder, w: Tensors) -> Value:
+        """Writes what guesses the token after the next one. -> logits (n, vocabulary).
+
+        Of a token that was drawn and not fed yet, ``p.tokens``, at its index, and the input
+        "hidden" (n, width): what the head multiplied for it to be drawn. Names the output "hidden"
+        (n, width), which stands for the next token in turn. The rings it reads are written by
+        ``write`` where ``predicting`` is set.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.predict")
 
     def write(self, p: Builder, w: Tensors) -> Value:
         """Writes the forward pass. -> logits (m, vocabulary) of the columns ``p.outputs``."""
@@ -252,6 +267,13 @@ class Decoder:
         p.axis("m", scored)
         p.output("logits", self.write(p, self.tensors))
         return p.build(self.quantum)
+
+    def prediction_program(self, columns: int) -> Program:
+        """The program that guesses ahead for at most that many conversations at once."""
+        p = Builder(f"{self.architecture}.prediction")
+        p.axis("n", columns)
+        p.output("logits", self.predict(p, self.tensors))
+        return p.build()
 
     def embedding_program(self, columns: int, texts: int) -> Program:
         """The program that makes vectors: passes of several whole texts, without a cache.

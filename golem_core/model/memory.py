@@ -53,8 +53,7 @@ def estimate_program(
     """
     kinds = CACHE_TYPES[cache[0]], CACHE_TYPES[cache[1]]
     tables = program.tables
-    multiplied = (w for name, w in program.weights.items() if name not in tables)
-    weights = {w.data.ctypes.data: w.nbytes for w in multiplied}
+    weights = _multiplied(program)
     rings = slots * sum(
         _state_bytes(state, context, pass_width, kinds) for state in program.states.values()
     )
@@ -66,6 +65,21 @@ def estimate_program(
     arena = _widest_bytes(program, pass_width)
     mapped = sum(w.nbytes for w in tables.values())
     return Estimate(sum(weights.values()), rings, arena, per_position, mapped)
+
+
+def estimate_beside(program: Program, other: Program) -> Estimate:
+    """What a program takes that runs with the states and, where they have them in common, the
+    weights of another."""
+    known = _multiplied(other).keys()
+    weights = sum(size for at, size in _multiplied(program).items() if at not in known)
+    return Estimate(weights, 0, _widest_bytes(program, program.axes["n"]), 0)
+
+
+def _multiplied(program: Program) -> dict[int, int]:
+    """Bytes of the weights that products read, by their address."""
+    tables = program.tables
+    multiplied = (w for name, w in program.weights.items() if name not in tables)
+    return {w.data.ctypes.data: w.nbytes for w in multiplied}
 
 
 def _line_bytes(ring: Ring, kinds: tuple[CacheType, CacheType]) -> int:

@@ -20,8 +20,9 @@ from golem_core.model.decoder import LONGEST_CONTEXT, Decoder
 from golem_core.model.describe import OfFile, name_of, refuse_other_kinds, sampling
 from golem_core.model.errors import ModelError
 from golem_core.model.media import Limits, Marks
-from golem_core.model.memory import Estimate, estimate_program, memory_limit
+from golem_core.model.memory import Estimate, estimate_beside, estimate_program, memory_limit
 from golem_core.model.mlock import lock
+from golem_core.model.prediction import OUTPUTS, open_prediction, predicting
 from golem_core.model.projector import CACHE_BYTES, Projector, open_projector
 from golem_core.model.rope import KINDS
 from golem_core.plugins import Plugins, UnknownArchitecture, load_plugins
@@ -47,7 +48,8 @@ class Model(OfFile):
     context: positions of one slot. ring, window: places a sliding ring keeps and positions its
     attention looks back; 0 when all attention is full. quantum: see Decoder. suppress: ids never
     drawn. reasoning: the texts around a thought, or None. call: the notation of tool calls, or
-    None. seconds: what loading took. projector: what sees and hears for it, or None.
+    None. seconds: what loading took. projector: what sees and hears for it, or None. prediction:
+    the executor of its prediction block, or None.
     """
 
     path: Path
@@ -65,6 +67,7 @@ class Model(OfFile):
     seconds: float = 0.0
     sampling: dict[str, Any] = field(default_factory=dict)
     projector: Projector | None = None
+    prediction: Any = None
     _embedding: Any = None
     _embedding_lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -179,6 +182,8 @@ class Model(OfFile):
                 self._embedding.close()
         if self.projector is not None:
             self.projector.close()
+        if self.prediction is not None:
+            self.prediction.close()
         self.executor.close()
         self.file.close()
 
@@ -204,6 +209,7 @@ def open_decoder(
     mmproj: str | Path | None = None,
     media: Limits | None = None,
     media_cache: int = CACHE_BYTES,
+    draft: str = "off",
     plugins: Plugins | None = None,
     limit: int | None = None,
 ) -> Model:
@@ -223,6 +229,8 @@ def open_decoder(
             "none", "linear" or "yarn"; by what factor; the base; the context it starts from.
         mmproj: the projector that sees or hears for the model.
         media: bounds of pictures and recordings. media_cache: bytes of their rows to keep.
+        draft: what will guess next tokens: "mtp" opens the file's prediction block, "auto" where
+            it has one, "ngram" and "off" leave it alone.
         plugins: where the model class is looked up; None = the installed plugins.
         limit: bytes the model may take; None = the machine's or the control group's.
 
@@ -238,12 +246,13 @@ def open_decoder(
     except ValueError as error:
         raise ModelError(str(error)) from None
     file = GGUF.open(path, mapped=mapped)
-    projector = made = None
+    projector = made = guesses = None
     try:
         scaling = _scaling(rope_scaling, rope_scale, rope_freq_base, rope_original_context)
         decoder = _decoder(file, scaling, plugins)
         slot = slot_context(decoder, context, parallel)
         width = _pass_width(pass_width)
+        decoder.predicting = predicting(decoder, draft)
         if mmproj is not None:
             projector = open_projector(mmproj, decoder, media or Limits(), mapped=mapped)
             decoder.sees = True
@@ -253,13 +262,21 @@ def open_decoder(
         needs = estimate_program(program, parallel, slot, widest, cache)
         if projector is not None:
             needs += projector.estimate
+        if decoder.predicting:
+            ahead = decoder.prediction_program(parallel)
+            needs += estimate_beside(ahead, program)
         if not mapped:  # the whole file is in memory, its tables too
             needs = replace(needs, weights=needs.weights + needs.tables, tables=0)
         _check_memory(decoder, needs, memory_limit() if limit is None else limit, slot, parallel)
         _warn_of_context(decoder, slot)
         tokenizer = _tokenizer(decoder)
         template, source = _template(decoder, tokenizer, builtin_template)
-        made = _executor(executor, program, parallel, slot, widest, threads, progress, cache)
+        scores = OUTPUTS if decoder.predicting else ("logits",)
+        made = _executor(
+            executor, program, parallel, slot, widest, threads, progress, cache, scores
+        )
+        if decoder.predicting:
+            guesses = open_prediction(made, ahead)
         if projector is not None:
             projector.ready(made, media_cache)
         if file.changed() or file.lost:
@@ -267,7 +284,7 @@ def open_decoder(
         if mlock:
             lock(made, program)
     except BaseException as error:
-        for opened in (projector, made, file):
+        for opened in (projector, guesses, made, file):
             if opened is not None:
                 opened.close()
         if isinstance(error, ProgramError | StateError):
@@ -289,6 +306,7 @@ def open_decoder(
         seconds=time.perf_counter() - started,
         sampling=sampling(file.metadata),
         projector=projector,
+        prediction=guesses,
     )
 
 
@@ -459,6 +477,7 @@ def _executor(
     threads: int | None,
     progress: Callable[[float], None] | None,
     cache: tuple[str, str],
+    scores: tuple[str, ...],
 ) -> Any:
     maxima = {"n": pass_width, "m": program.axes["m"]}
     if kind == "reference":
@@ -471,7 +490,7 @@ def _executor(
         context=context,
         maxima=maxima,
         threads=threads,
-        wanted=(("logits",), ()),
+        wanted=(scores, ()),
         progress=progress,
         cache=cache,
     )

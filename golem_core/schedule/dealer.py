@@ -77,11 +77,16 @@ class Dealer:
             self.deal(going, logits)
             going = [hand for hand in going if self._take(hand, now)]
 
-    def finish(self, hand: Hand) -> None:
-        """After the last token: what a refused draft left in the slot is taken back."""
+    def finish(self, hand: Hand, hidden: np.ndarray | None = None) -> None:
+        """After the last token: what a refused draft left in the slot is taken back.
+
+        hidden: (m, width) that was scored, where a prediction block goes on from it.
+        """
         answer = hand.answer
         if answer.drafter is not None and hand.steps:
             answer.drafter.told([step.token for step in hand.steps])
+            if hidden is not None:
+                answer.drafter.hidden = hidden[hand.row].copy()
         if self._states.recurrent and hand.place < len(answer.draft):
             slot = answer.slot.index
             self._states.put_recurrent(slot, self._spares[slot])

@@ -52,13 +52,14 @@ class Engine:
     seconds after which an idle slot forgets, 0 = never. default_length: most tokens of an answer
     that names no length, -1 = until the slot is full. queue_timeout: seconds a request may wait for
     a slot, 0 = any time. request_timeout: seconds from submitting to the last token, waiting
-    included, 0 = any time. draft: how the next tokens are guessed, "auto", "ngram" or "off".
-    draft_n: tokens of a draft at most, 0 = as many as pay. checkpoints: copies of a recurrent
-    state a slot keeps, fewer when ``checkpoint_memory`` bytes do not hold them. cache_ram: bytes
-    for conversations that had to leave their slot, 0 = they are forgotten. records: where
-    answers are taken down when they end, a ring of the engine's own when None. energy: what the
-    machine's use is read from. name: of the model in records, its own when empty. clock: seconds,
-    monotonic. gather: seconds a pass waits at most for requests that are on their way.
+    included, 0 = any time. draft: how the next tokens are guessed, "auto", "ngram", "mtp" (a model
+    that was opened so) or "off". draft_n: tokens of a draft at most, 0 = as many as pay.
+    checkpoints: copies of a recurrent state a slot keeps, fewer when ``checkpoint_memory`` bytes
+    do not hold them. cache_ram: bytes for conversations that had to leave their slot, 0 = they are
+    forgotten. records: where answers are taken down when they end, a ring of the engine's own when
+    None. energy: what the machine's use is read from. name: of the model in records, its own when
+    empty. clock: seconds, monotonic. gather: seconds a pass waits at most for requests that are on
+    their way.
     """
 
     def __init__(

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from golem_core.sample import Workspace
 from golem_core.schedule.answer import Answer
 from golem_core.schedule.beside import Aside
@@ -28,6 +30,7 @@ from golem_core.schedule.errors import (
     QueueTimeout,
     RequestTimeout,
 )
+from golem_core.schedule.foresight import Foresight
 from golem_core.schedule.pace import Pace
 from golem_core.schedule.passes import PROMPT, Pass, form
 from golem_core.schedule.records import Records
@@ -73,9 +76,15 @@ class Runner:
         self.process = 0  # that the thread lives in
         self.pace = Pace()
         columns = min(model.scored, model.pass_width)
-        self.drafting = Drafting(draft, draft_n, columns, self.pace.prices)
         self._model = model
         self._states = model.executor.states
+        foresight = None
+        self._wanted: tuple[str, ...] = ("logits",)
+        if model.prediction is not None and draft in ("auto", "mtp"):
+            rewinds = not self._states.recurrent
+            foresight = Foresight(model.prediction, rewinds, self.pace.prices, clock)
+            self._wanted = ("logits", "hidden")
+        self.drafting = Drafting(draft, draft_n, columns, self.pace.prices, foresight)
         self._stats = stats
         self._records = records
         self._name = name
@@ -212,8 +221,8 @@ class Runner:
             moves, self.seats.copies = self.seats.copies, []
         for move in moves:
             move.run(self._states)
-        if self.drafting.make is not None:
-            self.drafting.plan(active)
+        if not self._plan_drafts(active):
+            return
         batch = form(active, model.pass_width, model.quantum, self.pace, model.widest)
         if self._debug:
             self._describe(batch)
@@ -221,7 +230,8 @@ class Runner:
         hands = self._hands(batch)
         try:
             self._dealer.prepare(batch)
-            logits = model.executor.run(batch.inputs, wanted=("logits",))["logits"]
+            made = model.executor.run(batch.inputs, wanted=self._wanted)
+            logits = made["logits"]
             self._dealer.deal(hands, logits)
         except Exception as error:
             self._pass_failed(batch, error)
@@ -239,7 +249,20 @@ class Runner:
             self._pass_failed(batch, error)
             return
         for hand in hands:
-            self._hand_out(hand)
+            self._hand_out(hand, made.get("hidden"))
+
+    def _plan_drafts(self, active: Sequence[Answer]) -> bool:
+        """Sets what is drafted; False, and everybody fails, where that failed."""
+        if self.drafting.make is None:
+            return True
+        try:
+            self.drafting.plan(active)
+        except Exception as error:
+            text = f"the guessing pass failed: {type(error).__name__}: {error}"
+            with self.door:
+                self._fail(active, PassFailed(text), error)
+            return False
+        return True
 
     def _hands(self, batch: Pass) -> list[Hand]:
         """Who draws from which row: those scored, and whoever waits for the same prompt."""
@@ -267,10 +290,10 @@ class Runner:
                     with self.door:
                         self.seats.adopt(sibling, answer, now)
 
-    def _hand_out(self, hand: Hand) -> None:
+    def _hand_out(self, hand: Hand, hidden: np.ndarray | None) -> None:
         """Gives an answer what it drew."""
         answer = hand.answer
-        self._dealer.finish(hand)
+        self._dealer.finish(hand, hidden)
         if hand.error is not None:
             if hand.steps:
                 answer.job.hand(hand.steps)

@@ -2,7 +2,8 @@
 
 Most blocks keep a matrix a head instead of keys and values: a short convolution over the columns,
 then the delta rule. Every few blocks attend over everything, with a gate on what they found. Which
-a block is, its tensors say.
+a block is, its tensors say. A file may have one more block that guesses the token after the next:
+from what the last block made of a token, and from the embedding of the token drawn for it.
 """
 
 from __future__ import annotations
@@ -46,9 +47,23 @@ class Qwen35(Decoder):
         if hyper.integer("ssm.inner_size", self.inner) != self.inner:
             raise hyper.fail("ssm.inner_size", f"the {self.inner} of its heads")
         self.attention_scale = hyper.number("attention.scale", 0.0, low=0.0)
+        if self.predicts:  # its block has numbers of its own where the header gives one for each
+            every = self.blocks + 1
+            self.heads = hyper.integers("attention.head_count", every)
+            self.kv_heads = hyper.integers("attention.head_count_kv", every, self.heads)
+            if self.heads[-1] % self.kv_heads[-1]:
+                raise hyper.fail("attention.head_count_kv", f"a divisor of {self.heads[-1]} heads")
 
     def fallback_template(self) -> str:
         return QWEN38 if self.architecture == "qwen3.8" else QWEN35
+
+    @property
+    def predicts(self) -> bool:
+        return self.prediction_blocks > 0 and "nextn.eh_proj" in self.tensors.block(self.blocks)
+
+    @cached_property
+    def feed_forward_widths(self) -> tuple[int, ...]:
+        return self.hyper.integers("feed_forward_length", self.blocks + self.predicts)
 
     @property
     def scale(self) -> float:
@@ -80,16 +95,21 @@ class Qwen35(Decoder):
     # ---- the pass
 
     def write(self, p: Builder, w: Tensors) -> Value:
-        x = self.embed(p, w)
+        x = embedded = self.embed(p, w)
         for i in range(self.blocks):
             with self.block(p, w, i) as b:
-                h = self.norm(p, b, "attn_norm", x)
-                mix = self._delta if "ssm_out" in b else self._attend
-                x = p.add(x, mix(p, b, i, h))
-                h = self.norm(p, b, "post_attention_norm", x)
-                x = p.add(x, self._feed_forward(p, b, i, h))
+                x = self._block(p, b, i, x)
                 self.tap(p, i, x)
+        if self.predicting:
+            self._remember(p, w, embedded, x)
         return self.head(p, w, x)
+
+    def _block(self, p: Builder, b: Tensors, i: int, x: Value) -> Value:
+        h = self.norm(p, b, "attn_norm", x)
+        mix = self._delta if "ssm_out" in b else self._attend
+        x = p.add(x, mix(p, b, i, h))
+        h = self.norm(p, b, "post_attention_norm", x)
+        return p.add(x, self._feed_forward(p, b, i, h))
 
     def _attend(self, p: Builder, b: Tensors, i: int, x: Value) -> Value:
         """Attention whose result is gated: every query head comes with a gate of its size."""
@@ -139,6 +159,49 @@ class Qwen35(Decoder):
             self.linear(p, b, "ssm_beta", x, values),
             p.linear(x, alpha),
         )
+
+    # ---- guessing ahead (Qwen3.5's and Qwen3-Next's mtp, "nextn" in GGUF)
+
+    def predict(self, p: Builder, w: Tensors) -> Value:
+        hidden = p.input("hidden", (p.columns, self.width))
+        with self.block(p, w, self.blocks) as b:
+            embedded = p.rows(self._prediction_table(w, b), p.tokens)
+            x = self._block(p, b, self.blocks, self._pair(p, b, embedded, hidden))
+            own = "nextn.shared_head_norm" in b
+            h = self.norm(p, *((b, "nextn.shared_head_norm") if own else (w, "output_norm")), x)
+            p.output("hidden", h)
+            if "nextn.shared_head_head" in b:
+                return self.linear(p, b, "nextn.shared_head_head", h, self.vocabulary)
+        table = w.matrix("output", self.vocabulary, self.width, tied="token_embd")
+        return p.linear(h, table)
+
+    def _remember(self, p: Builder, w: Tensors, embedded: Value, x: Value) -> None:
+        """Keys and values of the prediction block for every column, each with what the model
+        made of the column before it; zeros stand before a conversation's first."""
+        hidden = self.norm(p, w, "output_norm", x)
+        shift = np.tile(np.float32([1, 0]), (self.width, 1, 1))
+        before = p.conv1d(hidden, shift, window="nextn.hidden", groups=self.width)
+        with self.block(p, w, self.blocks) as b:
+            if "nextn.embed_tokens" in b:
+                embedded = p.rows(self._prediction_table(w, b), p.tokens)
+                if self.sees:
+                    embedded = p.overlay(embedded, p.embeddings(self.width), p.place)
+            x = self._pair(p, b, embedded, before)
+            self._attend(p, b, self.blocks, self.norm(p, b, "attn_norm", x))
+
+    def _prediction_table(self, w: Tensors, b: Tensors) -> Weight:
+        shape = self.vocabulary, self.width
+        if "nextn.embed_tokens" in b:
+            return b.matrix("nextn.embed_tokens", *shape)
+        return w.matrix("token_embd", *shape)
+
+    def _pair(self, p: Builder, b: Tensors, embedded: Value, hidden: Value) -> Value:
+        """(n, width): a token's embedding, and what the model made of the token before it."""
+        both = (
+            self.norm(p, b, "nextn.enorm", embedded),
+            self.norm(p, b, "nextn.hnorm", hidden),
+        )
+        return self.linear(p, b, "nextn.eh_proj", p.concat(both), self.width)
 
     def _feed_forward(self, p: Builder, b: Tensors, i: int, x: Value) -> Value:
         """The dense branch, or the routed experts and the one all columns share, gated."""

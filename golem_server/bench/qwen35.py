@@ -23,6 +23,9 @@ def header(shape: Qwen35Shape) -> dict[str, Any]:
     }
     if shape.experts:
         found["expert_shared_feed_forward_length"] = shape.shared_width
+    if shape.prediction:
+        found["block_count"] = shape.blocks + shape.prediction
+        found["nextn_predict_layers"] = shape.prediction
     return {f"{shape.architecture}.{key}": value for key, value in found.items()}
 
 
@@ -40,6 +43,9 @@ def block(shape: Qwen35Shape, i: int) -> dict[str, tuple[int, ...]]:
         found |= {"ssm_conv1d": (shape.mixed, shape.taps), "ssm_dt.bias": (values,)}
         found |= {"ssm_a": (values,), "ssm_beta": (values, width), "ssm_alpha": (values, width)}
         found |= {"ssm_norm": (shape.state,), "ssm_out": (width, shape.inner)}
+    if i >= shape.blocks:
+        found |= {"nextn.eh_proj": (width, 2 * width), "nextn.enorm": (width,)}
+        found |= {"nextn.hnorm": (width,), "nextn.shared_head_norm": (width,)}
     if not shape.experts:
         hidden = shape.feed_forward
         dense = {"ffn_gate": (hidden, width), "ffn_up": (hidden, width)}

@@ -90,7 +90,7 @@ class Qwen35Shape(Shape):
 
     delta_keys, delta_values: key and value heads of a delta net, of state elements each. taps: of
     its convolution. rotated: elements of an attention head that turn, in these sections.
-    shared_width: of the expert that all columns share.
+    shared_width: of the expert that all columns share. prediction: blocks besides that guess ahead.
     """
 
     delta_keys: int = 16
@@ -101,6 +101,7 @@ class Qwen35Shape(Shape):
     rotated: int = 64
     sections: tuple[int, int, int] = (11, 11, 10)
     shared_width: int = 0
+    prediction: int = 0
 
     @property
     def inner(self) -> int:
@@ -112,7 +113,7 @@ class Qwen35Shape(Shape):
         return 2 * self.delta_keys * self.state + self.inner
 
     def attends(self, block: int) -> bool:
-        return (block + 1) % self.period == 0
+        return block >= self.blocks or (block + 1) % self.period == 0
 
 
 _QWEN = 151936

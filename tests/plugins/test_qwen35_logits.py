@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from golem_core.formats.gguf import GGUF
 from tests.paths import external
-from tests.plugins import tiny
+from tests.plugins import tiny, tiny_next
 from tests.plugins.tiny import relative_rms
 
 KINDS = ("reference", "cpu", "cpu f32")  # the latter with keys and values in f32
@@ -74,52 +73,13 @@ def test_positions_of_three_axes_turn_pairs_in_turn(kind, recorded):
     ex.close()
 
 
-def packed_as_next(path, target, one_matrix):
-    """A tiny qwen35 file as qwen3next packs it: grouped value heads, beta and alpha together.
-
-    one_matrix: queries, keys, values and gates in ssm_in, as the first files had them.
-    """
-    with GGUF.open(path) as file:
-        tensors = {name: t.numpy() for name, t in file.tensors.items()}
-        keys = {k.replace("qwen35.", "qwen3next."): v for k, v in file.metadata.items()}
-    keys |= {"general.architecture": "qwen3next"}
-    keys |= dict.fromkeys(k for k in file.metadata if k.startswith("qwen35."))
-    size, count, heads = 128, 4, 2
-    order = np.array([0, 2, 1, 3])  # the tiled place of each grouped head
-    rows = (order[:, None] * size + np.arange(size)).reshape(-1)
-    before, drop = np.arange(2 * heads * size), []
-    mixed = np.concatenate([before, before[-1] + 1 + rows])
-    for name in [n for n in tensors if n.endswith("ssm_out.weight")]:
-        b = name.removesuffix("ssm_out.weight")
-        tensors[name] = tensors[name][:, rows]
-        tensors[b + "attn_qkv.weight"] = qkv = tensors[b + "attn_qkv.weight"][mixed]
-        tensors[b + "ssm_conv1d.weight"] = tensors[b + "ssm_conv1d.weight"][mixed]
-        tensors[b + "attn_gate.weight"] = z = tensors[b + "attn_gate.weight"][rows]
-        for part in ("ssm_a", "ssm_dt.bias"):
-            tensors[b + part] = tensors[b + part][order]
-        beta, alpha = (tensors[f"{b}ssm_{s}.weight"][order] for s in ("beta", "alpha"))
-        drop += [f"{b}ssm_beta.weight", f"{b}ssm_alpha.weight"]
-        pairs = [m.reshape(heads, count // heads, -1) for m in (beta, alpha)]
-        tensors[b + "ssm_ba.weight"] = np.concatenate(pairs, 1).reshape(2 * count, -1)
-        if one_matrix:
-            parts = np.split(qkv, (heads * size, 2 * heads * size))
-            each = [part.reshape(heads, -1, qkv.shape[1]) for part in (*parts, z)]
-            tensors[b + "ssm_in.weight"] = np.concatenate(each, 1).reshape(-1, qkv.shape[1])
-            drop += [f"{b}attn_qkv.weight", f"{b}attn_gate.weight"]
-    return tiny.rewrite(path, target, keys, drop, tensors)
-
-
 @pytest.mark.parametrize("one_matrix", [False, True])
 @pytest.mark.parametrize("name", ["qwen35", "qwen35moe"])
 def test_qwen3next_is_the_same_net_packed_otherwise(name, one_matrix, tiny_model, tmp_path):
     source = tiny_model(name)
     if name == "qwen35moe":
-        keys = {"general.architecture": "qwen35"}
-        with GGUF.open(source) as file:
-            names = [k for k in file.metadata if k.startswith("qwen35moe.")]
-            keys |= {k.replace("moe", ""): file.metadata[k] for k in names}
-        source = tiny.rewrite(source, tmp_path / "dense-name.gguf", keys)
-    path = packed_as_next(source, tmp_path / "next.gguf", one_matrix)
+        source = tiny_next.moe_named_dense(source, tmp_path / "dense-name.gguf")
+    path = tiny_next.packed_as_next(source, tmp_path / "next.gguf", one_matrix)
     ids = np.random.default_rng(1).integers(0, 480, 40)
     found, wanted = (
         tiny.run(tiny.executor("reference", tiny.decoder(p)), (0, 0, ids, 1))["logits"]

@@ -20,6 +20,7 @@ SHAPES = {
         _DENSE, architecture="qwen35moe", experts=8, used=2, expert_width=256, shared_width=256
     ),
 }
+SHAPES |= {f"{name}-mtp": replace(shape, prediction=1) for name, shape in SHAPES.items()}
 
 Draw = Callable[..., np.ndarray]
 
@@ -34,7 +35,7 @@ def weights(shape: Qwen35Shape, matrix: Draw, rng: np.random.Generator) -> Itera
     yield "token_embd", matrix(*table, gain=np.sqrt(shape.width))
     yield "output_norm", vector(shape.width)
     yield "output", matrix(*table)
-    for i in range(shape.blocks):
+    for i in range(shape.blocks + shape.prediction):
         for name, size in block(shape, i).items():
             if name == "ssm_a":
                 array = -np.exp(rng.uniform(-2.0, 1.5, size[0])).astype(np.float32)

@@ -227,6 +227,7 @@ class FakeModel:
     pass_width = 64
     widest = 64
     projector = None
+    prediction = None
     scored = 64
     estimate = Estimate(weights=0, rings=0, arena=0, per_position=0)
     quantum = 1

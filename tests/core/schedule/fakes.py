@@ -212,6 +212,7 @@ class FakeModel:
     sampling: dict = field(default_factory=dict)
     closed: bool = False
     projector: None = None
+    prediction: None = None
     embedding_length: int = 8
 
     @property

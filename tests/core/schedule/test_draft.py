@@ -267,7 +267,7 @@ def test_drafts_keep_to_what_a_pass_can_score_and_an_answer_may_draw():
 
 
 def test_what_cannot_be_drafted_is_refused_by_name():
-    with pytest.raises(ValueError, match="draft='fast': it is one of auto, ngram, off"):
+    with pytest.raises(ValueError, match="draft='fast': it is one of auto, ngram, mtp, off"):
         Engine(FakeModel(), draft="fast")
     with pytest.raises(ValueError, match="drafts of 64 tokens: at most 31"):
         Engine(FakeModel(pass_width=32), draft="auto", draft_n=64)
