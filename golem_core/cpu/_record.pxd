@@ -35,6 +35,11 @@ cdef extern from "load.h" nogil:
     void golem_load_all(golem_pool *pool, const golem_load *loads, int count)
 
 
+cdef extern from "pages.h" nogil:
+    double golem_touch(golem_pool *pool, uint8_t *pages, int64_t count, int64_t size)
+    int golem_collapse(void *page, int64_t size)
+
+
 cdef extern from "record.h" nogil:
     enum: GOLEM_SPLIT
     enum: GOLEM_PROMPT_BLOCK

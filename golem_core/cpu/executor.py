@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,9 +113,27 @@ class CpuExecutor:
             self._pool = _executor.Pool(self.threads, spin, np.array(core_numbers(), np.int32))
         else:
             self._pool, self.threads = beside._pool, beside.threads
-        self.weights.add(program, self._pool, progress)
-        for names in wanted:
-            self._plan(names)
+        self._load(wanted, progress)
+
+    def _load(self, wanted, progress) -> None:
+        """Repacks weights, and makes plans beside it; where those fail, both end."""
+        stop = threading.Event()
+
+        def report(share: float) -> None:
+            if stop.is_set():
+                raise CancelledError("loading was given up")
+            if progress is not None:
+                progress(share)
+
+        with ThreadPoolExecutor(1, "golem-repack") as beside:
+            repacked = beside.submit(self.weights.add(self.program, self._pool, report))
+            try:
+                for names in wanted:
+                    self._plan(names)
+                repacked.result()
+            except BaseException:
+                stop.set()
+                raise
 
     def _plan(self, wanted: Sequence[str]) -> CompiledPlan:
         key = tuple(wanted)
@@ -230,6 +249,14 @@ class CpuExecutor:
         May be called from any thread. A pass that starts later is not affected.
         """
         self._cancel[0] = 1
+
+    def settle(self) -> bool:
+        """Some milliseconds' work that makes passes quicker, for when none waits; False: all done.
+
+        Where memory came slowly, weights are at first read a tenth slower than they could be.
+        """
+        with self._lock:
+            return self.weights.settle()
 
     def close(self) -> None:
         """Stops the threads and lets go of the weights."""

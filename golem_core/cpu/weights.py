@@ -1,8 +1,8 @@
 """Weights in the layout of the kernels: repacked once, at load, whoever multiplies by them.
 
-The repacked matrices lie in one anonymous map, in huge pages where the system grants them. What
-was repacked from a read-only file map is given back to the system at once, so that memory does
-not hold a weight twice; the file's page cache is left alone.
+The repacked matrices lie in one anonymous map (golem_core.cpu.pages). What was repacked from a
+read-only file map is given back to the system at once, so that memory does not hold a weight
+twice; the file's page cache is left alone.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from golem_core.cpu import _executor
+from golem_core.cpu.pages import Pages
 from golem_core.graph.program import Program
 from golem_core.graph.values import ProgramError
 from golem_core.graph.weights import Weight
 
 BATCH = 64 << 20  # bytes repacked between two reports of progress
-ALIGN = 64
 GROUP = 16  # rows of a group
 
 
@@ -38,7 +38,8 @@ class WeightStore:
 
     def __init__(self):
         self._matrices: dict[tuple, Matrix] = {}
-        self._kept: list[object] = []  # maps, and the weights whose addresses are keys
+        self._kept: list[Weight] = []  # their addresses are keys
+        self._pages: list[Pages] = []
 
     def __getitem__(self, weight: Weight) -> Matrix:
         return self._matrices[_key(weight)]
@@ -52,10 +53,11 @@ class WeightStore:
         program: Program,
         pool: _executor.Pool,
         progress: Callable[[float], None] | None = None,
-    ) -> None:
-        """Repacks what the program's products read and the store does not hold yet.
+    ) -> Callable[[], None]:
+        """Makes room for what the program's products read and the store does not hold yet.
 
-        progress is called with the share done so far, 0 to 1.
+        -> a function that repacks it, which any thread may call; plans can be made meanwhile.
+        progress is called with the share done so far, 0 to 1, and may raise to give up.
         """
         wanted: dict[tuple, Weight] = {}
         for weight in program.weights.values():
@@ -67,17 +69,27 @@ class WeightStore:
         for table in program.tables.values():
             _read_at_random(table.data)
         jobs = self._allocate(wanted)
-        total, done = sum(job[-1] for job in jobs), 0
-        batch, size = [], 0
+        return lambda: self._repack(jobs, pool, progress)
+
+    def _repack(self, jobs, pool, progress) -> None:
+        if not jobs:
+            return
+        pages, done, batch, size = self._pages[-1], 0, [], 0
         for i, (*job, nbytes) in enumerate(jobs):
             batch.append(tuple(job))
             size += nbytes
             if size >= BATCH or i == len(jobs) - 1:
-                pool.load(batch)
                 done += size
+                pages.touch(done, pool)
+                pool.load(batch)
                 if progress is not None:
-                    progress(done / total)
+                    progress(done / pages.size)
                 batch, size = [], 0
+        pages.touched()
+
+    def settle(self) -> bool:
+        """Some milliseconds' work to make reading quicker, between passes; False: none is left."""
+        return any(pages.settle() for pages in self._pages)
 
     def _allocate(self, wanted: dict[tuple, Weight]) -> list[tuple]:
         """Room for every weight; -> what Pool.load takes, and the bytes it makes."""
@@ -85,11 +97,8 @@ class WeightStore:
         total = sum(experts * each for _, experts, each in sizes.values())
         if not total:
             return []
-        pages = mmap.mmap(-1, total + ALIGN, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            pages.madvise(mmap.MADV_HUGEPAGE)
-        at = np.frombuffer(pages, np.uint8).ctypes.data
-        self._kept.append(pages)
+        self._pages.append(Pages(total))
+        at = self._pages[-1].address
         jobs = []
         for key, w in wanted.items():
             group, experts, each = sizes[key]

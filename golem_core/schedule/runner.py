@@ -94,6 +94,8 @@ class Runner:
         self._request_timeout = request_timeout
         self._clock = clock
         self._gather_most = gather
+        # What an executor does while nobody waits: pieces of some milliseconds, until it is done.
+        self._settle: Callable[[], bool] | None = getattr(model.executor, "settle", None)
         self._thread: threading.Thread | None = None
         self._looked = -FILE_CHECK  # when the model's file was last looked at
         self._debug = bool(os.environ.get("GOLEM_DEBUG_BATCHES"))
@@ -123,6 +125,8 @@ class Runner:
                 self._look_aside()
                 if self.seats.active and self._file_is_unchanged():
                     self._pass()
+                if self._settle is not None and not (self.seats.active or self.asides):
+                    self._settle = self._settle if self._settle() else None
             except Exception as error:  # a fault of ours: nobody may wait for ever because of it
                 with self.door:
                     text = f"the runner failed: {error!r}"
@@ -151,7 +155,7 @@ class Runner:
                 self._admit()
                 if self.seats.active:
                     self._gather()
-                if self.seats.active or self.asides:
+                if self.seats.active or self.asides or self._settle is not None:
                     return self.serving
                 self.door.wait()
             return False

@@ -99,6 +99,9 @@ class Bench:
     def __init__(self, model: Model, seed: int = 0):
         self.model = model
         self.threads = getattr(model.executor, "threads", 1)
+        settle = getattr(model.executor, "settle", None)
+        while settle is not None and settle():
+            pass
         self._rng = np.random.default_rng(seed)
         self._reader = PlainRead(self.threads, model.estimate.weights)
 
