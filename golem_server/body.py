@@ -92,6 +92,9 @@ def _read_from_gunicorn(stream: Any, limit: int, environ: Mapping[str, Any]) -> 
         raise too_slow() from None
     except OSError:
         raise ClientGone from None
+    except Refusal:  # of a chunk that would be too much
+        getattr(environ["wsgi.input"], GIVE_UP)()
+        raise
     except Exception as error:
         getattr(environ["wsgi.input"], GIVE_UP)()
         raise malformed(str(error)) from None

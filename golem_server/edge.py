@@ -12,6 +12,8 @@ from golem_server.errors import JSON, RETRY_SECONDS, Refusal
 REFUSAL = "golem.refusal"  # in the WSGI environment: the request is refused with this
 
 HEADER_BYTES = 64 << 10  # of the request's line and headers
+CONTROL_LINE_BYTES = 4 << 10  # of a chunk: its size and extensions
+TRAILER_BYTES = 16 << 10
 HEADER_SECONDS = 20.0  # from the first byte of a request, or from the connection, to their end
 BODY_SECONDS = 60.0  # for a body, and a second more for every BODY_RATE bytes that have come
 BODY_RATE = 1 << 10
@@ -24,7 +26,6 @@ STATUS_LINES = {
     400: "400 Bad Request",
     408: "408 Request Timeout",
     413: "413 Content Too Large",
-    414: "414 URI Too Long",
     431: "431 Request Header Fields Too Large",
     503: "503 Service Unavailable",
 }
@@ -55,12 +56,12 @@ def too_slow() -> Refusal:
     )
 
 
-def headers_too_large(status: int = 431) -> Refusal:
+def headers_too_large() -> Refusal:
     """A request's line or headers past the limit."""
     return Refusal(
         f"the request's line and headers are larger than {show_size(HEADER_BYTES)}: send fewer or "
         "shorter ones; what a model is to read belongs into the body",
-        status=status,
+        status=431,
     )
 
 

@@ -4,6 +4,8 @@
 threads follow golem's own settings (``GOLEM_ADDR``, ``GOLEM_PARALLEL``, ``GOLEM_QUEUE``, …).
 """
 
+import logging
+import mmap
 import os
 import signal
 import threading
@@ -12,14 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 import gunicorn.http.wsgi
-from gunicorn.arbiter import Arbiter
+from gunicorn.errors import HaltServer
 
 from golem_core.plugins import load_plugins
 from golem_core.settings import SettingsError
 from golem_server.address import parse_address
 from golem_server.app import Application
 from golem_server.config import PROGRAM, ServerSettings, load, validate
-from golem_server.memory import bound_arenas
 from golem_server.serve import IDLE_CHECK_SECONDS, announce, one_line
 from golem_server.stderr import say
 
@@ -35,6 +36,7 @@ _server: ServerSettings = _settings["server"]
 gunicorn.http.wsgi.SERVER = "golem"  # the Server header
 
 bind = str(parse_address(_server.addr))
+loglevel = "warning"  # golem's own lines say what is served, and where
 workers = 1
 worker_class = "golem_server.gunicorn_worker.Worker"
 threads = _server.server_threads
@@ -46,6 +48,16 @@ keepalive = 75
 max_requests = 0
 preload_app = False
 control_socket_disable = True
+
+
+_failed = mmap.mmap(-1, 1)  # shared with the worker, which sets it when its model cannot be opened
+
+
+def child_exit(server: Any, worker: Any) -> None:
+    """End with the worker whose model cannot be opened; it has said why."""
+    if _failed[0]:
+        server.log.error_log.setLevel(logging.CRITICAL)
+        raise HaltServer("the model cannot be opened", 1)
 
 
 def on_starting(server: Any) -> None:
@@ -60,7 +72,6 @@ def on_starting(server: Any) -> None:
 
 def post_worker_init(worker: Any) -> None:
     """Load the model in the process that will serve it."""
-    bound_arenas()
     application = worker.wsgi
     service = application.service
     finish = signal.getsignal(signal.SIGTERM)
@@ -80,8 +91,8 @@ def post_worker_init(worker: Any) -> None:
 
     def failed(error: BaseException) -> None:
         say(f"{PROGRAM}: {one_line(error)}")
-        # With this status gunicorn ends too; any other would start the worker again.
-        os._exit(Arbiter.WORKER_BOOT_ERROR)
+        _failed[0] = 1
+        os._exit(0)  # about any other status gunicorn has lines of its own
 
     signal.signal(signal.SIGTERM, drain)
     service.start(ready, failed)

@@ -25,8 +25,6 @@ from golem_server.errors import Refusal, encode
 from golem_server.stderr import say
 
 HEADER_SHOWN = 1 << 10  # bytes in which method and path are looked for, of headers too large
-CONTROL_LINE_BYTES = 4 << 10  # of a chunk: its size and extensions
-TRAILER_BYTES = 16 << 10
 SPARE_DESCRIPTORS = 64  # of the process, beside its connections
 PAUSE_SECONDS = 1.0  # after a connection could not be accepted, and between lines about it
 
@@ -84,11 +82,11 @@ class Parser(HTTPRequestParser):
 
     def _bound_chunks(self) -> None:
         receiver = self.body_rcv
-        if len(receiver) > self.max_body:
+        if len(receiver) + receiver.chunk_remainder > self.max_body:  # it may only be announced
             self.refuse(edge.too_large(self.max_body))
-        elif len(receiver.control_line) > CONTROL_LINE_BYTES:
+        elif len(receiver.control_line) > edge.CONTROL_LINE_BYTES:
             self.refuse(edge.malformed("the size of a chunk is not told in a line"))
-        elif len(receiver.trailer) > TRAILER_BYTES:
+        elif len(receiver.trailer) > edge.TRAILER_BYTES:
             self.refuse(edge.headers_too_large())
 
     @property
@@ -307,7 +305,7 @@ def create_server(
         # Without a look at the next request a client that leaves is not noticed.
         channel_request_lookahead=1,
         cleanup_interval=1,
-        max_request_header_size=edge.HEADER_BYTES,
+        max_request_header_size=edge.HEADER_BYTES + 1,  # the first length that is too much
         # Of a chunked body as it is sent, sizes included; its own length is bounded by Parser.
         max_request_body_size=16 * max_body,
         asyncore_use_poll=True,

@@ -15,6 +15,8 @@ import numpy as np
 from golem_core.state.declare import Matrix, Ring, State, Window
 from golem_core.state.kinds import BLOCK, CACHE_TYPES, CacheType, turns
 
+LINE = 64  # bytes of a cache line
+
 
 class StateError(ValueError):
     """A state that cannot be allocated, or bytes that do not belong to it."""
@@ -170,12 +172,19 @@ class States:
         return saved
 
     def room(self, positions: int) -> dict[str, np.ndarray]:
-        """Arrays for what ``save`` of so many positions gives, not yet written."""
+        """Arrays for what ``save`` of so many positions gives, not yet written.
+
+        They lie in one piece of memory: what comes and goes in hundreds of small ones leaves holes
+        that nothing else fits into, and a server's memory grows for minutes.
+        """
         parts = self._parts(0, positions)
-        return {
-            name: np.empty(sum(part.nbytes for part in some), np.uint8)
-            for name, some in parts.items()
-        }
+        sizes = {name: sum(part.nbytes for part in some) for name, some in parts.items()}
+        whole = np.empty(sum(map(_lines, sizes.values())), np.uint8)
+        arrays, at = {}, 0
+        for name, size in sizes.items():
+            arrays[name] = whole[at : at + size]
+            at += _lines(size)
+        return arrays
 
     def save_into(self, saved: Mapping[str, np.ndarray], slot: int, positions: int) -> None:
         """Writes what ``save`` gives into arrays that ``room`` made."""
@@ -223,6 +232,11 @@ def _cut(whole: np.ndarray, parts: list[np.ndarray]) -> Iterator[tuple[np.ndarra
         piece = whole[at : at + part.nbytes]
         yield piece.view(part.dtype).reshape(part.shape), part
         at += part.nbytes
+
+
+def _lines(size: int) -> int:
+    """Bytes of the whole cache lines that so many take."""
+    return -(-size // LINE) * LINE
 
 
 def _zeros(shape: tuple[int, ...], dtype: type) -> np.ndarray:

@@ -14,6 +14,7 @@ from benchmarks.bandwidth import PlainRead
 from benchmarks.compare import chosen, disturbed, table
 from benchmarks.lines import LINES, bench_flags
 from benchmarks.programs import batched_rates
+from benchmarks.soak import memory_verdict
 from golem_core.text.tokenizer_json import JsonTokenizer
 from golem_plugins.laya.checkpoint import TYPES
 from golem_plugins.laya.rows import RowBuilder, Specials
@@ -142,3 +143,16 @@ def test_the_request_that_laya_is_timed_with_has_the_positions_it_says(positions
 def test_every_script_still_fits_what_it_stands_on(package):
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+@pytest.mark.parametrize(("last", "kept"), [(1.04, True), (1.06, False)])
+def test_memory_of_a_short_soak_is_judged_by_its_ends(last, kept):
+    sizes = [10**8] * 30 + [2 * 10**8] * 60 + [int(last * 10**8)] * 30
+    assert memory_verdict(sizes) == ("memory grows by less than 5 %", kept)
+
+
+@pytest.mark.parametrize(("step", "kept"), [(10_000, True), (20_000, False)])
+def test_memory_of_a_long_soak_is_judged_by_its_slope(step, kept):
+    """Bytes a second: 0.6 and 1.2 MB a minute, after two in which caches fill."""
+    sizes = [10**6 * second for second in range(120)] + [10**9 + step * s for s in range(120)]
+    assert memory_verdict(sizes) == ("memory grows by less than 1 MB a minute", kept)

@@ -35,11 +35,13 @@ COMMANDS = {
     "waitress": [sys.executable, "-m", "tests.server.fake"],
     "gunicorn": [
         *(sys.executable, "-m", "gunicorn", "-c", "python:golem_server.gunicorn_conf"),
+        *("--log-level", "info"),  # which tells the port before the model is there
         "tests.server.fake:create_app()",
     ],
     "golem-server": [sys.executable, "-m", "golem_server.cli"],  # on a real model file
     "golem-gunicorn": [
         *(sys.executable, "-m", "gunicorn", "-c", "python:golem_server.gunicorn_conf"),
+        *("--log-level", "info"),
         "golem_server.wsgi:create_app()",
     ],
 }

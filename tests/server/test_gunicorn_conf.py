@@ -3,19 +3,21 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from gunicorn.util import load_class
 from gunicorn.workers.gthread import ThreadWorker
 
+from golem_server.gunicorn_worker import start_threads
 from tests.server.conftest import COMMANDS, PATIENCE, ROOT, SETTINGS
 
 
-def gunicorn(*flags, **settings):
+def gunicorn(*flags, app=COMMANDS["gunicorn"][-1], **settings):
     """``(status, stderr)`` of a gunicorn that ends by itself."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("GOLEM_")}
     done = subprocess.run(
-        [*COMMANDS["gunicorn"][:-1], *flags, COMMANDS["gunicorn"][-1]],
+        [sys.executable, "-m", "gunicorn", "-c", "python:golem_server.gunicorn_conf", *flags, app],
         cwd=ROOT,
         env=environ | SETTINGS | settings | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -44,6 +46,23 @@ def test_a_wrong_setting_is_one_line(settings, message):
     assert status != 0
     assert log.startswith(f"golem-server: {message}")
     assert log.count("\n") == 1
+
+
+@pytest.mark.parametrize("contents", [None, b"", b"GGUF\3\0\0\0", b"no model at all " * 100])
+def test_a_model_that_cannot_be_opened_is_one_line_and_status_1(tmp_path, contents):
+    path = tmp_path / "bad.gguf"
+    if contents is not None:
+        path.write_bytes(contents)
+    status, log = gunicorn(app=COMMANDS["golem-gunicorn"][-1], GOLEM_MODEL=str(path))
+    assert status == 1
+    assert log.startswith(f"golem-server: {path}: ")
+    assert log.count("\n") == 1
+
+
+def test_every_thread_of_the_pool_is_there_before_it_is_needed():
+    with ThreadPoolExecutor(7) as pool:
+        start_threads(pool, 7)
+        assert len(pool._threads) == 7
 
 
 def test_the_settings_follow_golems(monkeypatch):

@@ -115,6 +115,37 @@ def test_a_broken_request_of_another_dialect_is_told_in_its_shape(served):
     assert exchange(served, large)[2]["error"]["type"] == "request_too_large"
 
 
+def head_of(size, in_line):
+    """The line and the headers of a request, so many bytes with their end."""
+    line, rest = "GET /health HTTP/1.1\r\n", "Host: localhost\r\nConnection: close\r\n\r\n"
+    more = "x" * (size - len(line) - len(rest) - (1 if in_line else len("X: \r\n")))
+    if in_line:
+        return f"GET /health?{more} HTTP/1.1\r\n{rest}".encode()
+    return f"{line}X: {more}\r\n{rest}".encode()
+
+
+@pytest.mark.parametrize("in_line", [False, True])
+def test_line_and_headers_together_may_have_64_kib(served, in_line):
+    assert exchange(served, head_of(65536, in_line))[0] == 200
+    status, _, body = exchange(served, head_of(65537, in_line))
+    assert status == 431
+    assert "larger than 64KiB" in body["error"]["message"]
+
+
+@pytest.mark.parametrize("chunks", [b"", b"5\r\n     \r\n"])
+def test_a_chunk_that_would_be_too_much_is_refused_when_it_is_announced(served, chunks):
+    limit = 8192 - (5 if chunks else 0)
+    with connect(served) as connection:
+        connection.sendall(CHUNKED + chunks + b"%x\r\n" % (limit + 1))
+        status, headers, body = parsed(receive(connection, lambda got: got.endswith(b"}")))
+    assert (status, headers["connection"]) == (413, "close")
+    assert "-max-body" in body["error"]["message"]
+    with connect(served) as connection:
+        connection.sendall(CHUNKED + chunks + b"%x\r\n" % limit + b" " * limit + b"\r\n0\r\n\r\n")
+        status, _, body = parsed(receive(connection, lambda got: got.endswith(b"}")))
+    assert (status, "it is empty" in body["error"]["message"]) == (400, True)
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_client_that_is_still_sending_a_large_body_gets_the_refusal(served, chunked):
     """Closing a connection with unread bytes resets it, and the answer would be lost."""

@@ -76,7 +76,7 @@ def test_a_model_that_cannot_be_loaded_is_one_line_and_a_failed_process(start, p
     pipe.write_text("bad")
     status = server.process.wait(PATIENCE)
     server.stop()
-    assert status == (1 if start.kind == "waitress" else 3)
+    assert status == 1
     lines = [line for line in server.log[start_line:] if line.startswith("golem-server: ")]
     expected = "golem-server: fake.gguf: this is no model: its first bytes are wrong"
     assert lines == [expected], server.log

@@ -1,6 +1,7 @@
 """States: the shapes declarations ask for, and one slot's bytes in and out."""
 
 import os
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -85,6 +86,15 @@ def test_a_saved_slot_restores_into_another_one_bit_for_bit(positions):
     assert len(saved["slide"]) == used * 8 * 2
     assert len(saved["delta"]) == 30 * 4
     assert states.saved_bytes(positions) == sum(map(len, saved.values()))
+
+
+def test_what_is_saved_is_one_piece_of_memory():
+    """Hundreds of small ones that come and go leave holes, and the process grows."""
+    saved = States(DECLARED, 2, 300, 32).room(130)
+    spans = sorted((array.ctypes.data, array.nbytes) for array in saved.values())
+    for (start, size), (following, _) in pairwise(spans):
+        assert 0 <= following - (start + size) < 64
+    assert len({id(array.base) for array in saved.values()}) == 1
 
 
 def test_a_copied_slot_equals_its_source_and_keeps_what_lies_beyond():
