@@ -86,6 +86,7 @@ cdef class Vocabulary:
 
     cdef Trie trie
     cdef readonly object find
+    cdef object __weakref__  # grammars keep what they share over a vocabulary as long as it lives
 
     def __init__(self, pieces, *, ends=(), steers=(), find=None):
         cdef int vocab = len(pieces)
@@ -148,12 +149,12 @@ cdef class Vocabulary:
 cdef class Bound:
     """A grammar over a vocabulary: made by ``Grammar.bind``, shared by its matchers.
 
+    It reads the vocabulary's tables and does not keep them: whoever uses it does.
     kinds u8, values i32, rules i32, alternatives i32, steps u16 (states, classes), beyond u8
     (states), byte_class u8 (256): the Tables of stacks.h. root: a rule's number.
     """
 
     cdef CBound bound
-    cdef readonly Vocabulary vocabulary
     cdef object _tables  # keeps the arrays alive
     cdef bint _ready
 
@@ -173,7 +174,6 @@ cdef class Bound:
         if self._ready:
             raise RuntimeError("a grammar is bound once")
         self._tables = (kinds, values, rules, alternatives, steps, beyond, byte_class)
-        self.vocabulary = vocabulary
         tables.kinds = &kinds[0]
         tables.values = &values[0]
         tables.rules = &rules[0]
@@ -209,12 +209,14 @@ cdef class Matcher:
     cdef CMatcher matcher
     cdef Constraint hooks
     cdef Bound _bound
+    cdef readonly Vocabulary vocabulary
     cdef object _grammar
 
     def __init__(self, grammar, Vocabulary vocabulary not None):
         if self._bound is not None:
             raise RuntimeError("a matcher is made once")
         self._grammar = grammar
+        self.vocabulary = vocabulary
         self._begin(grammar.bind(vocabulary))
 
     cdef _begin(self, Bound bound):
@@ -231,10 +233,6 @@ cdef class Matcher:
     def __dealloc__(self):
         with nogil:
             matcher_free(&self.matcher)
-
-    @property
-    def vocabulary(self):
-        return self._bound.vocabulary
 
     @property
     def constraint(self):
@@ -318,6 +316,7 @@ cdef class Matcher:
         """Another matcher at the same place."""
         cdef Matcher other = Matcher.__new__(Matcher)
         other._grammar = self._grammar
+        other.vocabulary = self.vocabulary
         other._begin(self._bound)
         with nogil:
             matcher_copy(&other.matcher, &self.matcher)

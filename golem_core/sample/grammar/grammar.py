@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class Grammar:
         self._arrays = tables.arrays()
         self._root = start
         self._names = tables.names
-        self._bound: OrderedDict[Vocabulary, Bound] = OrderedDict()
+        self._bound: WeakKeyDictionary[Vocabulary, Bound] = WeakKeyDictionary()
         self._lock = threading.Lock()
         if not self._names:  # too deep or too ambiguous to start with: say so now
             Matcher(self, _ONE_EMPTY_TEXT)
@@ -93,7 +93,10 @@ class Grammar:
         return len(self._arrays[0])
 
     def bind(self, vocabulary: Vocabulary) -> Bound:
-        """What all answers over a vocabulary share. Raises GrammarError for unknown tokens."""
+        """What all answers over a vocabulary share, as long as there is that vocabulary.
+
+        Raises GrammarError for unknown tokens.
+        """
         with self._lock:
             bound = self._bound.get(vocabulary)
             if bound is None:
@@ -104,8 +107,6 @@ class Grammar:
                         values[at] = self._find(vocabulary, name, kinds[at] == TOKEN)
                 bound = Bound(vocabulary, kinds, values, *rest, self._root)
                 self._bound[vocabulary] = bound
-                while len(self._bound) > 4:
-                    self._bound.popitem(last=False)
             return bound
 
     @staticmethod

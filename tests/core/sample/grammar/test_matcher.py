@@ -2,6 +2,7 @@
 
 import random
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -351,3 +352,20 @@ def test_threads_share_a_grammar():
     for thread in threads:
         thread.join()
     assert len(finished) == 4 and grammar.bind(vocabulary).counts[2] > 0
+
+
+def test_a_grammar_that_is_kept_keeps_no_vocabulary():
+    """A model that was dropped is gone with its tokenizer, whatever grammars are kept."""
+    grammar = Grammar.compile('root ::= "ab" | "ac"')
+    vocabulary = Vocabulary([b"a", b"b", b"c", b""], ends=[3])
+    gone = weakref.ref(vocabulary)
+    matcher = Matcher(grammar, vocabulary)
+    bound = grammar.bind(vocabulary)
+    assert grammar.bind(vocabulary) is bound
+    del vocabulary
+    other = matcher.copy()
+    del matcher
+    assert other.allows(0) and not other.allows(1)
+    assert other.vocabulary is gone()
+    del other, bound
+    assert gone() is None
