@@ -15,7 +15,8 @@ from golem_core.graph.values import Value, extent_at
 from golem_core.graph.weights import Weight
 from golem_core.state import States
 
-FLOAT_TYPES = {0, 1, 30}  # F32, F16, BF16: their products take f32 activations
+BF16 = 30  # GGML's type id
+FLOAT_TYPES = {0, 1, BF16}  # F32, F16, BF16: their products take f32 activations
 CHUNK_BYTES = 256 << 10  # weights a unit reads at most: they stay in a core's cache for all columns
 STAGED = PROMPT_BLOCK // 16  # groups of a chunk at most where results are quantised in the store
 CHUNK = 512  # keys of a drawn column's chunk, as in attend.h
@@ -57,13 +58,16 @@ class Lowering(RowLowering):
         self.panel = panel
         self.packed: dict[tuple, Buffer] = {}
         self._codes: dict[tuple, Buffer] = {}
-        # Where products round their columns to 8 bits, attention may round what it multiplies.
-        self._rounds = any(
-            w.type.id not in FLOAT_TYPES
+        # Where products round their columns to 8 bits, attention may round what it multiplies, and
+        # so may a tower's where they round them to BF16.
+        kinds = {
+            w.type.id
             for node in program.nodes
             if node.op in ("linear", "linear_by_expert")
             for w in node.weights
-        )
+        }
+        self._rounds = bool(kinds - FLOAT_TYPES)
+        self._rounds_stateless = self._rounds or (BF16 in kinds and panel[1])
         for node in plan.nodes:
             _OPS[node.op](self, node)
         for value in plan.outputs.values():
@@ -225,7 +229,8 @@ class Lowering(RowLowering):
         group = attrs["group"] or 0
         shape = (spans, heads, q.shape[2], dv)
         # What one key head's queries give is quantised together, if it is whole blocks.
-        how = TOGETHER * (spans // heads * dv % PROMPT_BLOCK == 0) + ROUNDED * self._rounds
+        how = TOGETHER * (spans // heads * dv % PROMPT_BLOCK == 0)
+        how += ROUNDED * (self._rounds_stateless if ring is None else self._rounds)
         ints = (*shape, back, ahead, attrs["step"], group, rels, int(ring is not None), 0, how)
         floats = (attrs["scale"], attrs["softcap"] or 0.0)
         record = Record("attend", node.site, q.rows, spans, dv, ins, outs, floats, ints, whole=True)

@@ -1,9 +1,11 @@
-/* Attention of prompt columns whose results are rounded to 8 bits anyway: attend_tile.h with keys,
- * queries, weights and values rounded to BF16, two of which a lane multiplies and adds at once.
+/* Attention of prompt columns, and of towers' rows, whose results are rounded to 8 bits or to BF16
+ * anyway: attend_tile.h with keys, queries, weights and values rounded to BF16, two of which a lane
+ * multiplies and adds at once.
  *
  * Rounding them moves the next token's distribution by less than a tenth of what the products beside
  * it do (mean KL to the truth of SmolLM2-135M Q4_1 0.00157 -> 0.00168, Gemma 3 270M Q4_K_M 0.00149
- * -> 0.00141) and halves the time. Programs without 8-bit products keep f32.
+ * -> 0.00141) and halves the time. Programs without such products keep f32,
+ * and those of BF16 whose keys lie in rings do.
  *
  * The scratch is attend_tile.h's. keys: (pairs of elements, KEYS), values: (pairs of keys, wide),
  * turned: (rows, pairs of elements), each pair 32 bits; a row of weights lies in the first half of

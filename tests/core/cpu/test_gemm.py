@@ -83,6 +83,33 @@ def test_bf16_weights_meet_columns_rounded_to_bf16_and_nothing_else_is_rounded(m
 
 @pytest.mark.parametrize("isa", SETS)
 @pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kept", [False, True], ids=["tower", "ring"])
+def test_a_towers_attention_rounds_to_bf16_where_its_products_do(kind, kept, isa, monkeypatch):
+    """Columns that see themselves alone give their own values: as they are, or rounded."""
+    monkeypatch.setenv("GOLEM_CPU", isa)
+    rng = np.random.default_rng(5)
+    p = Builder("attention")
+    n = p.columns if kept else p.axis("n", 64)
+    q, k, v = (p.input(name, (n, 2, 32)) for name in "qkv")
+    ring = p.ring("kv", 2, 32, window=1) if kept else None
+    back = 0
+    p.output("y", p.attend(q, k, v, ring, scale=1.0, back=back))
+    p.output("z", p.linear(p.flat(q), weight(rng, "w", 8, 64, kind)))
+    inputs = {name: rng.standard_normal((40, 2, 32)).astype(np.float32) for name in "qkv"}
+    if kept:
+        inputs["runs"] = np.array([[0, 0, 40, 0, 1]], np.int32)
+    program = p.build()
+    maxima = {"n": 64, "m": 64} if kept else None
+    with CpuExecutor(program, threads=2, maxima=maxima, cache=("f32", "f32")) as executor:
+        mine = executor.run(inputs, ("y", "z"))["y"].copy()
+    bits = inputs["v"].view(np.uint32)
+    rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)
+    expected = rounded if kind == "BF16" and _executor.panel(isa)[1] and not kept else inputs["v"]
+    np.testing.assert_array_equal(mine, expected)
+
+
+@pytest.mark.parametrize("isa", SETS)
+@pytest.mark.parametrize("kind", TYPES)
 def test_a_column_has_the_same_bits_alone_in_a_batch_and_on_any_number_of_threads(
     kind, isa, monkeypatch
 ):
