@@ -19,6 +19,7 @@ from golem_server.drawing import submit
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_settings import CHAT
 from golem_server.media import Sight, Where
+from golem_server.messages import NO_MESSAGE
 from golem_server.reply import Delta, Reply, random_letters
 from golem_server.schema import INT_MAX, ChatRequest, read_request, typed, whole
 from golem_server.service import Service
@@ -98,7 +99,7 @@ def _messages(request: MessagesRequest) -> list[dict[str, Any]]:
     if not isinstance(given, list):
         raise Refusal("Expected 'messages' to be an array")
     if not given:
-        raise Refusal("a conversation with no message")
+        raise Refusal(NO_MESSAGE)
     made: list[dict[str, Any]] = []
     if request.system:
         made.append({"role": "system", "content": _texts("system", request.system)})

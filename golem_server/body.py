@@ -111,7 +111,15 @@ def read_object(req: falcon.Request, limit: int) -> dict[str, Any]:
     Raises:
         Refusal: 413 for a body that is too large, 400 for anything that is not an object.
     """
-    body = read_body(req, limit)
+    return object_of(read_body(req, limit))
+
+
+def object_of(body: bytes) -> dict[str, Any]:
+    """The JSON object that some bytes are.
+
+    Raises:
+        Refusal: 400 for anything else.
+    """
     if not body.strip():
         raise Refusal(f"{JSON_ERROR}: it is empty; send an object")
     if len(body) > MOST_VALUES and body.count(b",") > MOST_VALUES:

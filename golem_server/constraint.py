@@ -147,11 +147,24 @@ def _schema(request: ChatRequest) -> Any:
     if request.json_schema:
         raise Refusal("a request carries either a json_schema or a response_format, not both")
     if kind == "json_object":
-        return given.get("schema") or JSON_OBJECT
-    named = given.get("json_schema")
-    if not isinstance(named, Mapping) or named.get("schema") is None:
-        raise Refusal("response_format is json_schema and names no schema")
-    return named["schema"] or JSON_OBJECT
+        return _object("schema", given.get("schema")) or JSON_OBJECT
+    named = _object("json_schema", given.get("json_schema")) or {}
+    schema = _object("json_schema.schema", named.get("schema"))
+    if schema is None:
+        raise Refusal(
+            "response_format is json_schema and names no schema: send "
+            '{"type": "json_schema", "json_schema": {"name": "answer", "schema": {…}}}'
+        )
+    return schema or JSON_OBJECT
+
+
+def _object(name: str, value: Any) -> Mapping[str, Any] | None:
+    """A member of response_format that is an object where it is sent."""
+    if value is not None and not isinstance(value, Mapping):
+        raise Refusal(
+            f"Field 'response_format.{name}': type must be object, but is {json_type(value)}"
+        )
+    return value
 
 
 def _refuse_several(request: ChatRequest, schema: Any, written: str | None, tools: bool) -> None:

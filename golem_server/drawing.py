@@ -16,6 +16,8 @@ from golem_server.llama_settings import PLAIN, asked_of
 from golem_server.prompts import too_many
 from golem_server.schema import Drawing, whole
 
+MOST_COMPETITORS = 1 << 20  # told in one request: each takes a hundred bytes until it has left
+
 
 def submit(
     req: falcon.Request,
@@ -45,6 +47,7 @@ def submit(
     most = slots + engine.queue
     if count * len(prompts) > most:
         raise too_many(count * len(prompts), most)
+    _check_competitors(engine, request, count * len(prompts), options.get("n_probs", 0))
     params = SamplerParams.resolve(model.sampling, body, tokenizer=model.tokenizer)
     limits = request.limits
     slot = request.id_slot
@@ -72,6 +75,19 @@ def submit(
     )
     req.env[NOTE].jobs += jobs
     return Answer(jobs, client_gone(req.env), count)
+
+
+def _check_competitors(engine: Engine, request: Drawing, answers: int, told: int) -> None:
+    """Refuse probabilities that would fill the memory. told: competitors of each token."""
+    length = engine.default_length if request.length is None else request.length
+    tokens = engine.context if length < 0 else min(max(1, length), engine.context)
+    told = min(told, engine.model.n_vocab)
+    if told * tokens * answers > MOST_COMPETITORS:
+        raise Refusal(
+            f"{told} competitors of each of {tokens * answers} tokens are asked for, and one "
+            f"request is told {MOST_COMPETITORS} in all: lower top_logprobs (n_probs, logprobs) "
+            "or max_tokens"
+        )
 
 
 def _seeded(params: SamplerParams, place: int) -> SamplerParams:

@@ -21,13 +21,10 @@ from golem_server.access_log import NOTE
 from golem_server.body import read_object
 from golem_server.disconnect import client_gone
 from golem_server.errors import JSON, ClientGone, Refusal, encode
+from golem_server.prompts import wrong
 from golem_server.service import Service
 
 MOST_TEXTS = 2048  # of a request, as at OpenAI
-WRONG_PROMPT = (
-    '"prompt" elements must be a string, a list of tokens, a JSON object containing a prompt '
-    "string, or a list of mixed strings & tokens."
-)
 NOT_SUPPORTED = "This server does not support embeddings. Start it with `--embed FILE`"
 
 
@@ -51,8 +48,8 @@ def embedding_of(service: Service, req: falcon.Request, asked: Any = None) -> Em
 # ---- reading texts ----
 
 
-def read_texts(embedding: Embedding, given: Any) -> list[np.ndarray]:
-    """The ids (tokens,) of every text of an ``input``: texts, ids, or lists of either.
+def read_texts(embedding: Embedding, given: Any, field: str = "input") -> list[np.ndarray]:
+    """The ids (tokens,) of every text of a field: texts, ids, or lists of either.
 
     Texts get the model's special tokens, ids are used as they are.
 
@@ -60,12 +57,12 @@ def read_texts(embedding: Embedding, given: Any) -> list[np.ndarray]:
         Refusal: for what is none of these, or holds nothing.
     """
     if given == []:
-        raise Refusal('"input" must not be empty')
+        raise Refusal(f'"{field}" must not be empty')
     several = isinstance(given, list) and not _mixed(given)
     texts = given if several else [given]
     if len(texts) > MOST_TEXTS:
-        raise Refusal(f'"input" holds {len(texts)} texts; at most {MOST_TEXTS} a request')
-    return [_ids(embedding, text) for text in texts]
+        raise Refusal(f'"{field}" holds {len(texts)} texts; at most {MOST_TEXTS} a request')
+    return [_ids(embedding, text, field) for text in texts]
 
 
 def _is_id(item: Any) -> bool:
@@ -79,7 +76,7 @@ def _mixed(given: list) -> bool:
     )
 
 
-def _ids(embedding: Embedding, text: Any) -> np.ndarray:
+def _ids(embedding: Embedding, text: Any, field: str) -> np.ndarray:
     if isinstance(text, dict) and isinstance(text.get("prompt_string"), str):
         text = text["prompt_string"]
     if text == "" or text == []:
@@ -87,14 +84,14 @@ def _ids(embedding: Embedding, text: Any) -> np.ndarray:
     if isinstance(text, str):
         return embedding.tokenize(text)
     if not isinstance(text, list):
-        raise Refusal(WRONG_PROMPT)
+        raise wrong(field)
     vocabulary = embedding.model.tokenizer.n_vocab
     ids: list[int] = []
     for place, item in enumerate(text):
         if isinstance(item, str):
             ids += embedding.model.tokenizer.encode(item, add_special=place == 0)
         elif not _is_id(item):
-            raise Refusal(WRONG_PROMPT)
+            raise wrong(field)
         elif not 0 <= item < vocabulary:
             raise Refusal("Prompt contains invalid tokens")
         else:
@@ -287,13 +284,13 @@ def native(
     Raises:
         Refusal: as ``/v1/embeddings`` does.
     """
-    given = body.get("content", body.get("input"))
-    if "content" not in body and "input" not in body:
+    field = "content" if "content" in body else "input"
+    if field not in body:
         raise Refusal('"input" or "content" must be provided')
     embedding = embedding_of(service, req, body.get("model"))
     norm = _norm(body)
     _refuse_ranking(embedding)
-    job = submit(embedding, read_texts(embedding, given))
+    job = submit(embedding, read_texts(embedding, body[field], field))
 
     def item(index: int, vector: np.ndarray) -> bytes:
         return b'{"index":%d,"embedding":[%s]}' % (index, number_list(normalised(vector, norm)))

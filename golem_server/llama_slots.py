@@ -1,5 +1,6 @@
 """llama-server's ``/slots``: what every slot is doing, and forgetting, saving or restoring one."""
 
+import contextlib
 import time
 from typing import Any
 
@@ -7,13 +8,14 @@ import falcon
 
 from golem_core.schedule import Engine, SlotState
 from golem_server.answer import PROBE_SECONDS
-from golem_server.body import read_body, read_object
+from golem_server.body import json_type, object_of, read_body
 from golem_server.disconnect import client_gone
 from golem_server.errors import JSON, ClientGone, Refusal, encode
 from golem_server.llama_settings import settings
 from golem_server.llama_slot_files import valid_name
 from golem_server.service import Service
 
+NO_SLOT = "Invalid slot ID"
 ACTIONS = ("save", "restore", "erase")
 NO_FILES = "This server does not support slots action. Start it with `-slot-save-path`"
 
@@ -75,21 +77,25 @@ class Slot:
         files = self.service.slot_files
         if files is None and action != "erase":
             raise Refusal(NO_FILES, "not_supported_error")
-        named = req.get_param("model")
+        if not slot.isascii() or not slot.isdigit():
+            raise Refusal(NO_SLOT)
+        if action not in ACTIONS:
+            raise Refusal("Invalid action")
+        body = self._body(req, action)
+        named = req.get_param("model") or body.get("model")
+        if named is not None and not isinstance(named, str):
+            raise Refusal(f"Field 'model': type must be string, but is {json_type(named)}")
         if action == "save" and self.service.resident(named or "") is None:
             raise Refusal(
                 "Unable to save slot: the model is not in memory, and its slots are empty"
             )
         engine = self.service.acquire(req, named, looks=True)
         index = _slot(slot, engine)
-        if action not in ACTIONS:
-            raise Refusal("Invalid action")
         resp.content_type = JSON
         if action == "erase":
-            read_body(req, self.max_body)
             resp.data = encode({"id_slot": index, "n_erased": _erase(req, engine, index)})
             return
-        name = read_object(req, self.max_body).get("filename")
+        name = body.get("filename")
         if name is None:
             raise Refusal("key 'filename' not found")
         if not isinstance(name, str) or not valid_name(name):
@@ -99,10 +105,17 @@ class Slot:
             _wait(req, engine, index)
         resp.data = encode({"id_slot": index, "filename": name, **told})
 
+    def _body(self, req: falcon.Request, action: str) -> dict[str, Any]:
+        """The object that was sent; who only erases may send anything."""
+        body = read_body(req, self.max_body)
+        with contextlib.suppress(*([Refusal] if action == "erase" else [])):
+            return object_of(body)
+        return {}
+
 
 def _slot(text: str, engine: Engine) -> int:
-    if not text.isascii() or not text.isdigit() or int(text[:9]) >= len(engine.slots):
-        raise Refusal("Invalid slot ID")
+    if int(text[:9]) >= len(engine.slots):
+        raise Refusal(NO_SLOT)
     return int(text)
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import falcon
 
+from golem_core.sample.params import shown
 from golem_server import chat
 from golem_server.body import read_object
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_native import decode
 from golem_server.media import Sight
-from golem_server.prompts import WRONG_PROMPT
 from golem_server.schema import ChatRequest, read_request
 from golem_server.service import Service
 
@@ -59,20 +59,25 @@ def _tokens(tokenizer: Any, content: Any, add_special: bool, parse_special: bool
         return []
     items = [content] if isinstance(content, str) else content
     if not isinstance(items, list):
-        raise Refusal(WRONG_PROMPT)
+        raise _wrong("content", content)
     tokens: list[int] = []
     for place, item in enumerate(items):
         if isinstance(item, str):
             first = add_special and place == 0
             tokens += tokenizer.encode(item, add_special=first, parse_special=parse_special)
         else:
-            tokens.append(_known(tokenizer, item))
+            tokens.append(_known(tokenizer, "content", item))
     return tokens
 
 
-def _known(tokenizer: Any, token: Any) -> int:
+def _wrong(field: str, value: Any) -> Refusal:
+    kinds = {"content": "string or a list of strings and tokens", "tokens": "list of tokens"}
+    return Refusal(f"Field '{field}': it must be a {kinds[field]}, and holds {shown(value)}")
+
+
+def _known(tokenizer: Any, field: str, token: Any) -> int:
     if isinstance(token, bool) or not isinstance(token, int):
-        raise Refusal(WRONG_PROMPT)
+        raise _wrong(field, token)
     if not 0 <= token < tokenizer.n_vocab:
         raise Refusal("Prompt contains invalid tokens")
     return token
@@ -94,8 +99,8 @@ class Detokenize(_Resource):
         if given is None:
             return {"content": ""}
         if not isinstance(given, list):
-            raise Refusal(WRONG_PROMPT)
-        tokens = [_known(model.tokenizer, token) for token in given]
+            raise _wrong("tokens", given)
+        tokens = [_known(model.tokenizer, "tokens", token) for token in given]
         return {"content": decode(model.tokenizer, tokens)}
 
 

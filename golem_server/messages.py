@@ -13,6 +13,11 @@ from golem_server.media import KINDS, Sight, unsupported
 
 Message = dict[str, Any]
 
+NO_MESSAGE = (
+    "a conversation with no message: 'messages' is empty, and at least one is needed, such as "
+    '{"role": "user", "content": "Hello"}'
+)
+
 # What templates know each role as.
 ROLES = {
     "system": "system",
@@ -41,7 +46,7 @@ def read_messages(given: Any, sight: Sight | None = None) -> list[Message]:
     if not isinstance(given, list):
         raise Refusal("Expected 'messages' to be an array")
     if not given:
-        raise Refusal("a conversation with no message")
+        raise Refusal(NO_MESSAGE)
     messages = [_message(place, one, sight) for place, one in enumerate(given)]
     _check_results(messages)
     if [m["role"] for m in messages[-2:]] == ["assistant", "assistant"]:

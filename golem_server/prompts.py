@@ -7,10 +7,14 @@ from golem_core.schedule import ContextExceeded
 from golem_server.errors import Refusal
 
 FEW = 16  # characters a token; no vocabulary's mean is as many
-WRONG_PROMPT = (
-    '"prompt" elements must be a string, a list of tokens, a JSON object containing a prompt '
-    "string, or a list of mixed strings & tokens."
-)
+
+
+def wrong(field: str) -> Refusal:
+    """What is no text in any of the ways a field may hold one."""
+    return Refusal(
+        f'"{field}" elements must be a string, a list of tokens, a JSON object containing a prompt '
+        "string, or a list of mixed strings & tokens."
+    )
 
 
 def read_prompts(given: Any, most: int) -> list[list[str | int]]:
@@ -28,7 +32,7 @@ def read_prompts(given: Any, most: int) -> list[list[str | int]]:
     if isinstance(given, str | dict):
         return [_elements(given)]
     if not isinstance(given, list):
-        raise Refusal(WRONG_PROMPT)
+        raise wrong("prompt")
     if any(_is_id(item) for item in given):
         return [_elements(given)]
     if len(given) > most:
@@ -57,11 +61,11 @@ def _elements(given: Any) -> list[str | int]:
             )
         given = given.get("prompt_string")
         if not isinstance(given, str):
-            raise Refusal(WRONG_PROMPT)
+            raise wrong("prompt")
     if isinstance(given, str):
         return [given]
     if not isinstance(given, list) or not all(_is_id(i) or isinstance(i, str) for i in given):
-        raise Refusal(WRONG_PROMPT)
+        raise wrong("prompt")
     if not given:
         raise Refusal('"prompt" must not be empty')
     return given

@@ -262,7 +262,8 @@ def read_request(kind: type[T], body: Mapping[str, Any]) -> T:
     request = typed(kind, body)
     for name, harmless in LATER.items():
         value = body.get(name)
-        if name not in kind.__struct_fields__ and value is not None and value not in harmless:
+        asks = all(value != one or json_type(value) != json_type(one) for one in harmless)
+        if name not in kind.__struct_fields__ and value is not None and asks:
             hint = f" or send {msgspec.json.encode(harmless[0]).decode()}" if harmless else ""
             raise Refusal(f'"{name}" is not implemented by this server yet: leave it out{hint}')
     return request

@@ -98,7 +98,7 @@ class Engine:
         self.records = Records() if records is None else records
         self._energy = Energy() if energy is None else energy
         self.queue = queue
-        self._default_length = default_length
+        self.default_length = default_length
         self._clock = clock
         self._states = states
         self.checkpoint_bytes = states.recurrent_bytes  # of one
@@ -224,7 +224,7 @@ class Engine:
             "sampler": sampler,
             "stream": model.tokenizer.stream(shown=request.shown),
             "eog": self._eog,
-            "limit": self._default_length if request.max_tokens is None else request.max_tokens,
+            "limit": self.default_length if request.max_tokens is None else request.max_tokens,
             "energy": self._energy,
             "drafter": makes and makes(tokens),
             "media": media,

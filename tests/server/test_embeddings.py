@@ -135,7 +135,7 @@ def test_content_instead_of_input_is_answered_in_the_native_shape(client):
 
 
 ELEMENTS = (
-    '"prompt" elements must be a string, a list of tokens, a JSON object containing a prompt '
+    '"input" elements must be a string, a list of tokens, a JSON object containing a prompt '
     "string, or a list of mixed strings & tokens."
 )
 

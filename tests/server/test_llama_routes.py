@@ -5,6 +5,7 @@ import pytest
 from golem_server.card import fim_tokens
 from golem_server.infill import fill
 from golem_server.llama_slot_files import SlotFiles, valid_name
+from golem_server.messages import NO_MESSAGE
 from tests.server.conftest import chat_body, receive
 from tests.server.recorded import HELLO, RECORDED, Recorded
 from tests.server.test_chat import shape
@@ -143,6 +144,20 @@ def test_without_a_folder_nothing_is_saved(tiny, action):
     assert error["type"] == "not_supported_error"
 
 
+def test_the_model_of_a_slot_may_be_named_in_the_body(tiny, files):
+    error = tiny.ask("/slots/0?action=save", {"filename": "a", "model": 5}, 400)["error"]
+    assert error["message"] == "Field 'model': type must be string, but is number"
+    named: list[str] = []
+    find = tiny.service.find
+    tiny.service.find = lambda asked: named.append(asked) or find(asked)
+    try:
+        tiny.ask("/slots/0?action=erase", {"model": "second"})
+        tiny.ask("/slots/0?action=erase&model=first", {"model": "second"})
+    finally:
+        del tiny.service.find
+    assert named == ["second", "first"]
+
+
 def test_erasing_waits_for_the_answer(served):
     connections = served.fill_slots(chat_body("say hi", stream=True))
     erasing = served.open("/slots/0?action=erase", {})
@@ -198,23 +213,25 @@ def test_special_tokens_are_added_when_asked_for(tiny):
 
 
 @pytest.mark.parametrize(
-    ("path", "sent"),
+    ("path", "sent", "message"),
     [
-        ("/tokenize", {"content": 5}),
-        ("/tokenize", {"content": [1.5]}),
-        ("/tokenize", {"content": [999]}),
-        ("/tokenize", {"content": "a", "add_special": "yes"}),
-        ("/detokenize", {"tokens": "a"}),
-        ("/detokenize", {"tokens": [True]}),
+        ("/tokenize", {"content": 5}, "Field 'content': it must be a string or a list of strings"),
+        ("/tokenize", {"content": [1.5]}, "Field 'content': it must be a string or a list of"),
+        ("/tokenize", {"content": [999]}, "Prompt contains invalid tokens"),
+        ("/tokenize", {"content": "a", "add_special": "yes"}, "Field 'add_special': type must be"),
+        ("/detokenize", {"tokens": "a"}, "Field 'tokens': it must be a list of tokens, and holds"),
+        ("/detokenize", {"tokens": [True]}, "Field 'tokens': it must be a list of tokens, and"),
     ],
 )
-def test_what_is_no_text_and_no_token(tiny, path, sent):
-    assert tiny.ask(path, sent, 400)["error"]["type"] == "invalid_request_error"
+def test_what_is_no_text_and_no_token(tiny, path, sent, message):
+    error = tiny.ask(path, sent, 400)["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["message"].startswith(message)
 
 
 def test_the_prompt_of_a_conversation_is_refused_as_the_chat_is(tiny):
     error = tiny.ask("/apply-template", {"messages": []}, 400)["error"]
-    assert error["message"] == "a conversation with no message"
+    assert error["message"] == NO_MESSAGE
 
 
 def test_adapters(tiny):

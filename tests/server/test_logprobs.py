@@ -203,3 +203,20 @@ def test_several_answers_to_several_prompts(roomy):
     assert texts == [prompts[0] + "a"] * 2 + [prompts[1] + "bb"] * 2
     assert answer["usage"]["prompt_tokens"] == sum(map(len, prompts))
     assert answer["usage"]["completion_tokens"] == 2 * (2 + 3)
+
+
+def test_more_probabilities_than_memory_should_hold_are_refused(tiny):
+    """The tiny vocabulary has 320 tokens and a slot 256 positions: no request of it is too much,
+    but several answers to many prompts are."""
+    body = {"prompt": ["a"] * 20, "logprobs": 320, "max_tokens": -1}
+    error = tiny.ask("/v1/completions", body, 400)["error"]
+    assert error["message"].startswith("320 competitors of each of 5120 tokens are asked for")
+    assert "lower top_logprobs" in error["message"]
+    whole = tiny.ask("/v1/completions", {"prompt": "a", "logprobs": 10**6, "max_tokens": 2})
+    assert all(len(top) > 256 for top in whole["choices"][0]["logprobs"]["top_logprobs"])
+
+
+def test_no_token_asked_for_is_one_as_at_llama_server(roomy):
+    for fields in ({"max_tokens": 0}, {"n_predict": 0}, {"max_completion_tokens": 0}):
+        status, answer = roomy.chat("say abc", **fields)
+        assert (status, answer["usage"]["completion_tokens"]) == (200, 1)

@@ -35,7 +35,30 @@ CASES = [
     ({}, "'messages' is required"),
     ({"messages": None}, "'messages' is required"),
     ({"messages": "x"}, "Expected 'messages' to be an array"),
-    ({"messages": []}, "a conversation with no message"),
+    (
+        {"messages": []},
+        "a conversation with no message: 'messages' is empty, and at least one is needed, such as ",
+    ),
+    (
+        chat_body("a", response_format={"type": "json_schema", "json_schema": "x"}),
+        "Field 'response_format.json_schema': type must be object, but is string",
+    ),
+    (
+        chat_body("a", response_format={"type": "json_schema", "json_schema": {"schema": "x"}}),
+        "Field 'response_format.json_schema.schema': type must be object, but is string",
+    ),
+    (
+        chat_body("a", response_format={"type": "json_object", "schema": [1]}),
+        "Field 'response_format.schema': type must be object, but is array",
+    ),
+    (
+        chat_body("a", response_format={"type": "json_schema", "json_schema": {"name": "x"}}),
+        "response_format is json_schema and names no schema: send ",
+    ),
+    (
+        chat_body("a", best_of=True),
+        '"best_of" is not implemented by this server yet: leave it out or send 1',
+    ),
     (messages(5), "message 0 is number, and an object is expected"),
     (messages({"content": "x"}), "message 0: 'role' must be a string"),
     (messages({"role": 5, "content": "x"}), "message 0: 'role' must be a string"),
