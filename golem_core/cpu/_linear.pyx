@@ -1,5 +1,5 @@
-# distutils: sources = golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c golem_core/cpu/kernels/linear_read.c
-# distutils: depends = golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_floats.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_avx512_prompt.h golem_core/cpu/kernels/linear_prompt.h golem_core/cpu/kernels/linear_quantise.h golem_core/cpu/kernels/repack.h
+# distutils: sources = golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c golem_core/cpu/kernels/linear_neon.c golem_core/cpu/kernels/linear_read.c
+# distutils: depends = golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_neon_codes.h golem_core/cpu/kernels/sets.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_floats.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_avx512_prompt.h golem_core/cpu/kernels/linear_prompt.h golem_core/cpu/kernels/linear_quantise.h golem_core/cpu/kernels/repack.h
 # distutils: libraries = m
 """The linear kernels one by one, for tests and benchmarks; the executor calls them from C.
 
@@ -65,32 +65,26 @@ cdef extern from *:
     #include "kernels/linear.h"
     #include "kernels/linear_read.h"
 
-    static const golem_linear_isa *linear_isa(int level) {
-        if (level == 0) return &golem_linear_portable;
-    #if defined(__x86_64__)
-        __builtin_cpu_init();
-        int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                   __builtin_cpu_supports("f16c");
-        if (level == 1 && avx2) return &golem_linear_avx2;
-        if (level == 2 && avx2 && __builtin_cpu_supports("avx512f") &&
-            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni"))
-            return &golem_linear_avx512;
-    #endif
-        return 0;
+    static const golem_linear_isa *linear_isa(int set) {
+    #define LINEAR_OF(NAME) &golem_linear_##NAME,
+        static const golem_linear_isa *const isas[] = {GOLEM_SETS(LINEAR_OF)};
+        return isas[set];
     }
     """
+    enum: GOLEM_SET_COUNT
+    const char *const *golem_set_names
+    int golem_runs(int) noexcept nogil
     const golem_linear_isa *linear_isa(int) noexcept nogil
     uint64_t golem_read(const uint8_t *, size_t) noexcept nogil
 
 
-ISAS = ("portable", "avx2", "avx512")
+ISAS = tuple(golem_set_names[i].decode() for i in range(GOLEM_SET_COUNT))
 Q8_BYTES = sizeof(golem_q8)
 
 
 def isas():
     """Names of the instruction sets this processor can run, slowest first."""
-    return tuple(name for level, name in enumerate(ISAS) if linear_isa(level) != NULL)
+    return tuple(name for set, name in enumerate(ISAS) if golem_runs(set))
 
 
 def types():
@@ -108,10 +102,9 @@ def types():
 
 
 cdef const golem_linear_isa *_isa(str name) except NULL:
-    cdef const golem_linear_isa *isa = linear_isa(ISAS.index(name) if name in ISAS else -1)
-    if isa == NULL:
+    if name not in isas():
         raise ValueError(f"this processor cannot run {name!r}; it has {', '.join(isas())}")
-    return isa
+    return linear_isa(ISAS.index(name))
 
 
 cdef int _index(int type) except -1:

@@ -22,6 +22,12 @@ cdef extern from "kernels/linear.h" nogil:
     int golem_type_index(int id)
 
 
+cdef extern from "kernels/sets.h" nogil:
+    enum: GOLEM_SET_COUNT
+    const char *const *golem_set_names
+    int golem_runs(int set)
+
+
 cdef extern from "load.h" nogil:
     ctypedef struct golem_load:
         const uint8_t *source
@@ -187,26 +193,10 @@ cdef extern from "record.h" nogil:
 
 cdef extern from *:
     """
-    static int golem_cpu_supports(int set) {
-    #if defined(__x86_64__)
-        __builtin_cpu_init();
-        if (set == 1)
-            return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                   __builtin_cpu_supports("f16c");
-        if (set == 2)
-            return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                   __builtin_cpu_supports("avx512vnni");
-    #endif
-        return set == 0;
-    }
     static const golem_isa *golem_isa_of(int set) {
-    #if defined(__x86_64__)
-        if (set == 1) return &golem_isa_avx2;
-        if (set == 2) return &golem_isa_avx512;
-    #endif
-        return &golem_isa_portable;
+    #define ISA_OF(NAME) &golem_isa_##NAME,
+        static const golem_isa *const isas[] = {GOLEM_SETS(ISA_OF)};
+        return isas[set];
     }
     """
-    int golem_cpu_supports(int set) nogil
     const golem_isa *golem_isa_of(int set) nogil

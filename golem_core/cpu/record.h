@@ -180,11 +180,8 @@ typedef struct golem_isa {
     int two_groups;            /* whether linear multiplies two groups of float weights at once */
 } golem_isa;
 
-extern const golem_isa golem_isa_portable;
-#if defined(__x86_64__)
-extern const golem_isa golem_isa_avx2;
-extern const golem_isa golem_isa_avx512;
-#endif
+#define GOLEM_DECLARE_ISA(NAME) extern const golem_isa golem_isa_##NAME;
+GOLEM_SETS(GOLEM_DECLARE_ISA)
 
 /* Runs the records from .. count - 1 on the pass's pool. scratch: threads pieces of scratch_bytes,
  * the first local_bytes of each for chains. Returns -1 when all have run. Where the pass has a

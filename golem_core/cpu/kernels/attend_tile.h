@@ -9,6 +9,8 @@
 enum { TILE_ROWS = 6, TILE_VECTORS = 4 };   /* what fits into 32 registers */
 #elif defined(GOLEM_AVX2)
 enum { TILE_ROWS = 3, TILE_VECTORS = 2 };
+#elif defined(GOLEM_NEON)
+enum { TILE_ROWS = 6, TILE_VECTORS = 1 };   /* a vector is four of 32 registers */
 #else
 enum { TILE_ROWS = 1, TILE_VECTORS = 1 };
 #endif
@@ -85,6 +87,23 @@ static inline void turn16(const vf *x, vf *y) {
         y[4 + i] = _mm512_shuffle_f32x4(b, d, 0x88);
         y[12 + i] = _mm512_shuffle_f32x4(b, d, 0xdd);
     }
+}
+#elif defined(GOLEM_NEON)
+/* the same, by blocks of four */
+static inline void turn16(const vf *x, vf *y) {
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) {
+            float64x2_t even[2], odd[2];
+            for (int k = 0; k < 2; k++) {
+                float32x4_t a = x[4 * i + 2 * k].q[j], b = x[4 * i + 2 * k + 1].q[j];
+                even[k] = vreinterpretq_f64_f32(vtrn1q_f32(a, b));
+                odd[k] = vreinterpretq_f64_f32(vtrn2q_f32(a, b));
+            }
+            y[4 * j].q[i] = vreinterpretq_f32_f64(vtrn1q_f64(even[0], even[1]));
+            y[4 * j + 1].q[i] = vreinterpretq_f32_f64(vtrn1q_f64(odd[0], odd[1]));
+            y[4 * j + 2].q[i] = vreinterpretq_f32_f64(vtrn2q_f64(even[0], even[1]));
+            y[4 * j + 3].q[i] = vreinterpretq_f32_f64(vtrn2q_f64(odd[0], odd[1]));
+        }
 }
 #else
 static inline void turn16(const vf *x, vf *y) {

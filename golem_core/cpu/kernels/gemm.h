@@ -18,6 +18,8 @@
 enum { PANEL = 12, PANEL_GROUPS = 2 };   /* 24 of 32 registers hold sums */
 #elif defined(GOLEM_AVX2)
 enum { PANEL = 6, PANEL_GROUPS = 1 };    /* 12 of 16: a group is two registers wide */
+#elif defined(GOLEM_NEON)
+enum { PANEL = 6, PANEL_GROUPS = 1 };    /* 24 of 32: four registers wide */
 #else
 enum { PANEL = 4, PANEL_GROUPS = 1 };
 #endif

@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sets.h"
+
 enum { GOLEM_GROUP = 16 };                           /* rows of a repacked group */
 enum { GOLEM_ACT_BLOCK = 32 };                       /* values of a golem_q8 */
 enum { GOLEM_ACT_F32 = 0, GOLEM_ACT_Q8 = 1 };
@@ -88,7 +90,7 @@ typedef struct {
 
 /* One instruction set. dot[i], pair[i] and prompt[i] serve golem_types[i]. */
 typedef struct {
-    const char *name;      /* "portable", "avx2", "avx512" */
+    const char *name;      /* as in sets.h */
     const golem_group_fn *dot;
     /* column c of n: one row x (in, a multiple of 32) -> q[b * n], b = 0 .. in / 32 - 1, where the
      * caller passes q = first block of the column (act.q + c). Per 16 values d = amax / 127, codes
@@ -109,10 +111,7 @@ extern const golem_type golem_types[];
 extern const int golem_type_count;
 int golem_type_index(int ggml_id);                  /* -1 when unknown */
 
-extern const golem_linear_isa golem_linear_portable;
-#if defined(__x86_64__)
-extern const golem_linear_isa golem_linear_avx2;    /* avx2 + fma + f16c */
-extern const golem_linear_isa golem_linear_avx512;  /* avx512 f, bw, vl, dq, vnni */
-#endif
+#define GOLEM_DECLARE_LINEAR(NAME) extern const golem_linear_isa golem_linear_##NAME;
+GOLEM_SETS(GOLEM_DECLARE_LINEAR)
 
 #endif

@@ -1,5 +1,5 @@
 /* Sixteen f32 lanes under one set of names for every instruction set, so that a kernel is written
- * once and compiled three times (see isa_*.c). Sums over lanes and everything that is not vfma run
+ * once and compiled for each (see isa_*.c). Sums over lanes and everything that is not vfma run
  * in one order with separate multiplies and adds: those results have the same bits everywhere.
  */
 #ifndef GOLEM_SIMD_H
@@ -199,6 +199,8 @@ static inline void vd_store(double *p, vd x) {
     for (int i = 0; i < 4; i++) _mm256_storeu_pd(p + 4 * i, x.q[i]);
 }
 
+#elif defined(GOLEM_NEON)
+#include "simd_neon.h"
 #else
 
 typedef float vf __attribute__((vector_size(64)));
@@ -307,7 +309,7 @@ static inline vd vd_mul(vd x, vd y) {
 static inline void vd_store(double *p, vd x) { memcpy(p, x.lane, sizeof x.lane); }
 #endif
 
-#ifndef GOLEM_AVX512
+#if !defined(GOLEM_AVX512) && !defined(GOLEM_NEON)
 static inline void vload_pairs(const float *p, vf *even, vf *odd) {
     float a[LANES], b[LANES];
     for (int i = 0; i < LANES; i++) a[i] = p[2 * i], b[i] = p[2 * i + 1];
@@ -334,6 +336,7 @@ static inline double vd_sum(vd x) {
 }
 
 /* the largest lane; any lane where some are NaN */
+#ifndef GOLEM_NEON
 static inline float vmax_lane(vf x) {
 #if defined(GOLEM_AVX512) || defined(GOLEM_AVX2)
 #if defined(GOLEM_AVX512)
@@ -352,6 +355,7 @@ static inline float vmax_lane(vf x) {
     return t[0];
 #endif
 }
+#endif
 
 /* element i .. of a row: whole vectors, then what is left */
 #define FOR_LANES(i, width, count)                                                  \

@@ -11,6 +11,8 @@
 enum { BLOCK_ROWS = 4, BLOCK_VECTORS = 4 };   /* two loads a cycle feed two multiply-adds */
 #elif defined(GOLEM_AVX2)
 enum { BLOCK_ROWS = 3, BLOCK_VECTORS = 2 };
+#elif defined(GOLEM_NEON)
+enum { BLOCK_ROWS = 4, BLOCK_VECTORS = 1 };   /* a vector is four registers */
 #else
 enum { BLOCK_ROWS = 1, BLOCK_VECTORS = 1 };
 #endif
@@ -46,21 +48,21 @@ static void tile_multiply(const float *const *a, int64_t step, const float *b, i
           : tile_block(a + i, step, b + v, line, c + i * row + v, row, depth, ROWS, VECTORS, 0))
         for (; v + BLOCK_VECTORS * LANES <= width; v += BLOCK_VECTORS * LANES) switch (some) {
             case 1: TILE(1, BLOCK_VECTORS); break;
-#if defined(GOLEM_AVX2) || defined(GOLEM_AVX512)
+#if defined(GOLEM_AVX2) || defined(GOLEM_AVX512) || defined(GOLEM_NEON)
             case 2: TILE(2, BLOCK_VECTORS); break;
             case 3: TILE(3, BLOCK_VECTORS); break;
 #endif
-#if defined(GOLEM_AVX512)
+#if defined(GOLEM_AVX512) || defined(GOLEM_NEON)
             case 4: TILE(4, BLOCK_VECTORS); break;
 #endif
             }
         for (; v < width; v += LANES) switch (some) {
             case 1: TILE(1, 1); break;
-#if defined(GOLEM_AVX2) || defined(GOLEM_AVX512)
+#if defined(GOLEM_AVX2) || defined(GOLEM_AVX512) || defined(GOLEM_NEON)
             case 2: TILE(2, 1); break;
             case 3: TILE(3, 1); break;
 #endif
-#if defined(GOLEM_AVX512)
+#if defined(GOLEM_AVX512) || defined(GOLEM_NEON)
             case 4: TILE(4, 1); break;
 #endif
             }
