@@ -15,17 +15,24 @@ VOCABULARY, CONTEXT = 250048, 512
 NORMAL, UNKNOWN, CONTROL = 1, 2, 3
 
 
-def write(path: Path, kind: str = "F16", seed: int = 1) -> Path:
+def write(
+    path: Path,
+    kind: str = "F16",
+    seed: int = 1,
+    *,
+    blocks: int = BLOCKS,
+    vocabulary: int = VOCABULARY,
+) -> Path:
     """The file, in the layout llama.cpp's converter writes; kind: the type of its matrices."""
     a = "nomic-bert-moe"
     tokens = ["<s>", "<pad>", "</s>", "<unk>"]
-    tokens += [f"\u2581w{i}" for i in range(VOCABULARY - len(tokens))]
-    types = np.full(VOCABULARY, NORMAL, np.int32)
+    tokens += [f"\u2581w{i}" for i in range(vocabulary - len(tokens))]
+    types = np.full(vocabulary, NORMAL, np.int32)
     types[:4] = CONTROL, CONTROL, CONTROL, UNKNOWN
     header = {
         "general.architecture": a,
         "general.name": "invented",
-        f"{a}.block_count": BLOCKS,
+        f"{a}.block_count": blocks,
         f"{a}.context_length": CONTEXT,
         f"{a}.embedding_length": WIDTH,
         f"{a}.feed_forward_length": HIDDEN,
@@ -40,7 +47,7 @@ def write(path: Path, kind: str = "F16", seed: int = 1) -> Path:
         "tokenizer.ggml.model": "t5",
         "tokenizer.ggml.pre": "default",
         "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.scores": np.zeros(VOCABULARY, np.float32),
+        "tokenizer.ggml.scores": np.zeros(vocabulary, np.float32),
         "tokenizer.ggml.token_type": types,
         "tokenizer.ggml.add_space_prefix": True,
         "tokenizer.ggml.remove_extra_whitespaces": True,
@@ -52,10 +59,10 @@ def write(path: Path, kind: str = "F16", seed: int = 1) -> Path:
         "tokenizer.ggml.add_bos_token": True,
         "tokenizer.ggml.add_eos_token": True,
     }
-    return write_gguf(path, header, list(_tensors(kind, seed)))
+    return write_gguf(path, header, list(_tensors(kind, seed, blocks, vocabulary)))
 
 
-def _tensors(kind: str, seed: int) -> Iterator[tuple]:
+def _tensors(kind: str, seed: int, blocks: int, vocabulary: int) -> Iterator[tuple]:
     rng = np.random.default_rng(seed)
 
     def matrix(name: str, *shape: int, type: str = kind):
@@ -70,10 +77,10 @@ def _tensors(kind: str, seed: int) -> Iterator[tuple]:
         yield vector(f"{name}.weight", WIDTH, 1.0)
         yield vector(f"{name}.bias", WIDTH, 0.01)
 
-    yield matrix("token_embd.weight", VOCABULARY, WIDTH)
+    yield matrix("token_embd.weight", vocabulary, WIDTH)
     yield matrix("token_types.weight", 1, WIDTH, type="F32")
     yield from norm("token_embd_norm")
-    for i in range(BLOCKS):
+    for i in range(blocks):
         b = f"blk.{i}."
         yield matrix(b + "attn_qkv.weight", 3 * WIDTH, WIDTH)
         yield vector(b + "attn_qkv.bias", 3 * WIDTH, 0.01)

@@ -4,12 +4,15 @@ import base64
 import json
 import re
 import threading
+from pathlib import Path
 
 import numpy as np
 import openai
+import psutil
 import pytest
 from falcon.testing import TestClient
 
+from benchmarks import invented_encoder
 from golem_core.plugins import load_plugins
 from golem_server import config
 from golem_server.app import create_app
@@ -402,6 +405,30 @@ def test_a_short_request_is_answered_while_a_long_one_runs(running):
     status, _ = running.post("/v1/embeddings", {"input": "search_query: golem"})
     assert status == 200
     connection.close()
+
+
+@pytest.mark.parametrize("kind", ["golem-server", "golem-gunicorn"])
+def test_memory_does_not_grow_with_the_texts_of_a_request(kind, tmp_path):
+    """Peaks after 512 and after 2048 texts of 768 values, whose answer has 32 MiB."""
+    path = invented_encoder.write(tmp_path / "wide.gguf", blocks=1, vocabulary=512)
+    settings = {"GOLEM_MODEL": "", "GOLEM_EMBED": str(path), "GOLEM_THREADS": "2"}
+    server = Running(kind, **settings, GOLEM_MAX_BODY="64MiB").ready()
+    try:
+
+        def peak(count):
+            texts = [[0, 5 + i % 200, 6, 2] for i in range(count)]
+            body = json.dumps({"input": texts}).encode()
+            status, _, answer = server.request("POST", "/v1/embeddings", body)
+            assert (status, answer.count(b'"object":"embedding"')) == (200, count)
+            top = psutil.Process(server.process.pid)
+            pids = [top.pid, *(child.pid for child in top.children())]
+            told = [Path(f"/proc/{pid}/status").read_text() for pid in pids]
+            return max(int(re.search(r"VmHWM:\s+(\d+)", text)[1]) for text in told) << 10
+
+        few, many = peak(512), peak(2048)
+        assert many - few < 64 << 20  # 120 MiB where it is made whole
+    finally:
+        server.stop()
 
 
 def computed(running):
