@@ -1,7 +1,9 @@
 """Several clients at once against an OpenAI endpoint, timed from the outside.
 
 The clients share the machine with the server they measure, so they do little: one asyncio thread,
-no JSON decoded before the last frame. Every client streams ``/v1/completions``.
+no JSON decoded before the last frame. Every client streams ``/v1/completions``. Prompts are ids of
+tokens, so that they are as long as they say whatever the vocabulary. Answers are sampled: random
+weights repeat themselves when they are not, and who drafts would be praised for nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +14,12 @@ import random
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
-WORDS = ["river", "stone", "harbour", "lantern", "winter", "market", "engine", "paper"]
+from golem_core.formats.gguf import GGUF
+
+SEED = 1
+NORMAL = 1  # the type of a token that is text
 
 
 class ClientError(RuntimeError):
@@ -32,10 +38,17 @@ class Answer:
     drawn: int
 
 
-def prompt(words: int, seed: int) -> str:
-    """A text nobody has sent before, about ``words`` tokens long for a trained vocabulary."""
-    draw = random.Random(seed)
-    return f"{seed}: " + " ".join(draw.choice(WORDS) for _ in range(words))
+def words_of(model: Path) -> list[int]:
+    """Ids of a model's ordinary tokens."""
+    with GGUF.open(model) as file:
+        types = file.metadata.get("tokenizer.ggml.token_type")
+        count = len(file.metadata["tokenizer.ggml.tokens"])
+    return [id for id in range(count) if types is None or types[id] == NORMAL]
+
+
+def prompt(words: list[int], length: int, seed: int) -> list[int]:
+    """Tokens in an order nobody has sent before."""
+    return random.Random(seed).choices(words, k=length)
 
 
 class Together:
@@ -51,13 +64,15 @@ class Together:
             self.all_drawing.set()
 
 
-async def ask(port: int, text: str, length: int, together: Together | None = None) -> Answer:
+async def ask(port: int, text: list[int], length: int, together: Together | None = None) -> Answer:
     """Streams one completion of ``length`` tokens. Raises ClientError for anything but a 200."""
     body = json.dumps(
         {
             "prompt": text,
             "max_tokens": length,
-            "temperature": 0,
+            "temperature": 1,
+            "top_k": 40,
+            "seed": SEED,
             "stream": True,
             "stream_options": {"include_usage": True},
             "ignore_eos": True,
@@ -111,7 +126,7 @@ async def _shared(port: int, together: Together) -> float | None:
     return (busy_after - busy) / (passes_after - passes) if passes_after > passes else None
 
 
-async def _together(port: int, texts: list[str], length: int):
+async def _together(port: int, texts: list[list[int]], length: int):
     together = Together(len(texts))
     asked = (ask(port, text, length, together) for text in texts)
     *answers, shared = await asyncio.gather(*asked, _shared(port, together))
@@ -135,10 +150,12 @@ class Round:
     shared: float | None
 
 
-def round_of(port: int, clients: int, words: int, length: int, seed: int) -> Round:
-    """``clients`` new prompts at once, each answered with ``length`` tokens."""
-    texts = [prompt(words, seed * 1000 + i) for i in range(clients)]
-    answers, shared = asyncio.run(_together(port, texts, length))
+def round_of(
+    port: int, words: list[int], *, clients: int, read: int, drawn: int, seed: int
+) -> Round:
+    """``clients`` new prompts of ``read`` tokens at once, each answered with ``drawn``."""
+    texts = [prompt(words, read, seed * 1000 + i) for i in range(clients)]
+    answers, shared = asyncio.run(_together(port, texts, drawn))
     start = min(a.asked for a in answers)
     all_reading = max(a.first for a in answers)
     rates = [(a.drawn - 1) / (a.last - a.first) for a in answers if a.last > a.first]
@@ -152,14 +169,13 @@ def round_of(port: int, clients: int, words: int, length: int, seed: int) -> Rou
     )
 
 
-def first_tokens(port: int, words: int, seed: int) -> tuple[float, float]:
+def first_tokens(port: int, words: list[int], length: int, seed: int) -> tuple[float, float]:
     """Milliseconds to the first token of a new prompt, and of the turn after its answer.
 
-    The second turn repeats the first, adds 32 words of an answer and 32 of a question, so that a
+    The second turn repeats the first and adds 64 tokens of an answer and a question, so that a
     server which kept what it read has a tenth or less to read.
     """
-    text = prompt(words, seed)
-    more = prompt(64, seed + 1)
+    text = prompt(words, length, seed)
     once = asyncio.run(ask(port, text, 8))
-    again = asyncio.run(ask(port, f"{text} {more}", 8))
+    again = asyncio.run(ask(port, text + prompt(words, 64, seed + 1), 8))
     return 1000 * (once.first - once.asked), 1000 * (again.first - again.asked)

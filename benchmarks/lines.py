@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.clients import first_tokens, round_of
+from benchmarks.clients import first_tokens, round_of, words_of
 from benchmarks.programs import Golem, Llama, bench_samples, serving
 
 CLIENTS = (1, 2, 4, 8)
 WIDTHS = (16, 32, 64, 128, 256, 512)
 DEPTHS = (0, 448)  # of conversations that draw together without HTTP
-PROMPT_WORDS, DRAWN = 256, 64  # of a client
-LONG_WORDS = 2000  # of the prompt whose first token is waited for
+PROMPT, DRAWN = 256, 64  # of a client
+LONG = 2000  # tokens of the prompt whose first token is waited for
 REPETITIONS = 3
 
 
@@ -53,10 +53,8 @@ def _lines() -> Iterator[Line]:
         yield Line(f"{who} drawing", "t/s", 1, "HTTP: the sum of the clients' rates of drawing")
         yield Line(f"{who} reading", "t/s", 1, "HTTP: prompts, until all have a first token")
         yield Line(f"{who} a pass", "", 0, "HTTP: conversations a pass while all draw")
-    yield Line(
-        "first token", "ms", -1, f"HTTP: to the first token of a prompt of {LONG_WORDS} words"
-    )
-    yield Line("second turn", "ms", -1, "HTTP: to the first token of that and 64 words more")
+    yield Line("first token", "ms", -1, f"HTTP: to the first token of a prompt of {LONG} tokens")
+    yield Line("second turn", "ms", -1, "HTTP: to the first token of that and 64 tokens more")
 
 
 LINES = tuple(_lines())
@@ -113,10 +111,14 @@ def _clients(program: Program, model: Path, wanted: set[str], threads: int, numb
         who = f"{count} client{'s' * (count > 1)}"
         if not any(name.startswith(f"{who} ") for name in wanted):
             continue
+        words = words_of(model)
         with serving(program, model, parallel=count, context=1024, threads=threads) as port:
-            round_of(port, count, 16, 8, seed=number)
+            round_of(port, words, clients=count, read=16, drawn=8, seed=number)
             seeds = range(1 + number * 100, 1 + number * 100 + REPETITIONS)
-            made = [round_of(port, count, PROMPT_WORDS, DRAWN, seed) for seed in seeds]
+            made = [
+                round_of(port, words, clients=count, read=PROMPT, drawn=DRAWN, seed=seed)
+                for seed in seeds
+            ]
         yield f"{who} total", [r.total for r in made]
         yield f"{who} drawing", [r.drawing for r in made]
         yield f"{who} reading", [r.reading for r in made]
@@ -130,6 +132,6 @@ def _first_tokens(
         return
     with serving(program, model, parallel=1, context=8192, threads=threads) as port:
         seeds = range(1 + number * 100, 1 + number * 100 + 10 * REPETITIONS, 10)
-        made = [first_tokens(port, LONG_WORDS, seed) for seed in seeds]
+        made = [first_tokens(port, words_of(model), LONG, seed) for seed in seeds]
     yield "first token", [first for first, _ in made]
     yield "second turn", [second for _, second in made]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from ref.peer import Peer
 
 START_SECONDS = 300  # for a server to load its model and answer /health
+REST_SECONDS, LOOK, IDLE = 60, 0.25, 0.05  # to come to rest; between looks; share of a core then
 
 
 class ProgramError(RuntimeError):
@@ -128,7 +130,8 @@ def serving(
 ) -> Iterator[int]:
     """A server of that program, ready to answer; -> its port. ProgramError if it never is."""
     port = free_port()
-    with running(program.server(model, port, parallel, context, threads), port):
+    with running(program.server(model, port, parallel, context, threads), port) as process:
+        rest(process.pid)
         yield port
 
 
@@ -147,10 +150,14 @@ def started(
 def running(command: list, port: int, every: float = 0.1) -> Iterator[subprocess.Popen]:
     """The process of a server that has answered /health, asked so many seconds apart.
 
+    Python may keep what it compiles, as it does where a program is installed.
     ProgramError if it ends, or does not answer within START_SECONDS.
     """
     command = list(map(str, command))
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    )
     try:
         deadline = time.monotonic() + START_SECONDS
         while not _healthy(port):
@@ -167,6 +174,24 @@ def running(command: list, port: int, every: float = 0.1) -> Iterator[subprocess
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def rest(pid: int) -> None:
+    """Waits until a process that nobody asks anything has done what it does after its start."""
+
+    def spent() -> int:
+        """Hundredths of a second of processors."""
+        return sum(
+            map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
+        )
+
+    before, deadline = spent(), time.monotonic() + REST_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(LOOK)
+        now = spent()
+        if now - before <= 100 * LOOK * IDLE:
+            return
+        before = now
 
 
 def _healthy(port: int) -> bool:

@@ -26,7 +26,7 @@ _WORDS = (
     "as",
     "with",
 )
-_NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
+_NORMAL, _UNKNOWN, _CONTROL, _USER, _BYTE = 1, 2, 3, 4, 6
 _CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _LLAMA3 = (
     "<|begin_of_text|>",
@@ -147,4 +147,6 @@ def _fill(tokens: list[str], types: list[int], size: int) -> None:
     if len(tokens) > size:
         raise ValueError(f"a vocabulary of {size} tokens: {len(tokens)} are needed")
     tokens += [f"[PAD{i}]" for i in range(len(tokens), size)]
-    types += [_UNUSED] * (size - len(types))
+    types += [_NORMAL] * (
+        size - len(types)
+    )  # with a text, so that a stream shows each that is drawn
