@@ -17,7 +17,7 @@ import falcon
 
 from golem_core.media import MediaError
 from golem_core.model.projector import Rows
-from golem_core.schedule import Engine
+from golem_core.schedule import ContextExceeded, Engine
 from golem_core.schedule.places import refuse_overlong_media
 from golem_server.disconnect import client_gone
 from golem_server.errors import ClientGone, Refusal
@@ -43,11 +43,15 @@ class Where(str):
 
 @dataclass(frozen=True)
 class Medium:
-    """The bytes of a picture or a recording, and where in the request they were."""
+    """A picture or a recording, and where in the request it was.
+
+    data: its bytes, or the name of a file that holds them: a request may name many, often, so that
+    each is read when it is its turn.
+    """
 
     kind: str
     where: str
-    data: bytes
+    data: bytes | str
 
 
 class Sight:
@@ -84,20 +88,28 @@ class Sight:
             raise Refusal(
                 f"{where}: a part of type {part['type']} needs a {names} that is a string"
             )
-        data = self._bytes(where, kind, address, projector.limits.bytes)
-        self.media.append(Medium(kind, where, data))
+        medium = Medium(kind, where, self._data(where, address))
+        if isinstance(medium.data, str):
+            os.close(self._open(medium))  # what is wrong with it is said before anything is read
+        self.media.append(medium)
         return {"type": kind}
 
-    def _bytes(self, where: str, kind: str, address: str, most: int) -> bytes:
+    def _data(self, where: str, address: str) -> bytes | str:
         if address.startswith("data:"):
             return _of_data(where, address)
         if not address.startswith("file://"):
             data = _decoded(address) if len(address) >= LEAST_BASE64 else None
             if data is not None:
                 return data
-        return self._of_file(where, kind, address.removeprefix("file://"), most)
+        return address.removeprefix("file://")
 
-    def _of_file(self, where: str, kind: str, name: str, most: int) -> bytes:
+    def _open(self, medium: Medium) -> int:
+        """The descriptor of a file below the media root.
+
+        Raises:
+            Refusal: where there is none, for what is no file, and for one that is too large.
+        """
+        where, kind, most = medium.where, medium.kind, self._engine.model.projector.limits.bytes
         if self._root is None:
             raise Refusal(
                 f"{where}: this server reads no files; start it with -media-root, or send a data: "
@@ -106,21 +118,23 @@ class Sight:
         missing = Refusal(f"{where}: there is no such {NAMES[kind]} below -media-root")
         try:
             root = self._root.resolve(strict=True)
-            path = (root / name.lstrip("/")).resolve(strict=True)
+            path = (root / medium.data.lstrip("/")).resolve(strict=True)
             if not path.is_relative_to(root):
                 raise missing
-            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-                found = os.fstat(file.fileno())
-                if not stat.S_ISREG(found.st_mode):
-                    raise missing
-                if found.st_size > most:
-                    raise Refusal(
-                        f"{where}: a {NAMES[kind]} of {found.st_size / 1e6:.1f} MB, and "
-                        f"{most / 1e6:.1f} MB is the most"
-                    )
-                return file.read(most + 1)
+            file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         except (OSError, ValueError):
             raise missing from None
+        found = os.fstat(file)
+        refusal = missing if not stat.S_ISREG(found.st_mode) else None
+        if refusal is None and found.st_size > most:
+            refusal = Refusal(
+                f"{where}: a {NAMES[kind]} of {found.st_size / 1e6:.1f} MB, and "
+                f"{most / 1e6:.1f} MB is the most"
+            )
+        if refusal is not None:
+            os.close(file)
+            raise refusal
+        return file
 
     def rows(self) -> list[Rows]:
         """The rows of every medium.
@@ -130,6 +144,8 @@ class Sight:
             ContextExceeded: for more than a slot holds, before the rest is looked at.
             ClientGone: when whoever asked has left.
         """
+        if len(self.media) >= self._engine.context:  # each has a row at least
+            raise ContextExceeded(len(self.media), self._engine.context, counted=False)
         found: list[Rows] = []
         for medium in self.media:
             found.append(self._rows(medium))
@@ -141,8 +157,14 @@ class Sight:
             if self._gone():
                 raise ClientGone
 
+        data = medium.data
         try:
-            return self._engine.rows(medium.kind, medium.data, waiting)
+            if isinstance(data, str):
+                with open(self._open(medium), "rb") as file:
+                    data = file.read(self._engine.model.projector.limits.bytes + 1)
+            return self._engine.rows(medium.kind, data, waiting)
+        except OSError as error:
+            raise Refusal(f"{medium.where}: {error.strerror or error}") from None
         except MediaError as error:
             raise Refusal(f"{medium.where}: {error}") from None
 

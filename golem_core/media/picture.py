@@ -118,8 +118,9 @@ def _on_white(image: Any, opened: Any) -> Any:
     """Three channels; what shows through is white."""
     if opened.mode in ("LA", "PA", "La", "RGBA", "RGBa") or "transparency" in opened.info:
         opened = opened.convert("RGBA")
-        white = image.new("RGBA", opened.size, (255, 255, 255, 255))
-        opened = image.alpha_composite(white, opened)
+        white = image.new("RGB", opened.size, (255, 255, 255))
+        white.paste(opened, mask=opened)  # with no third copy of what may be many pixels
+        return white
     return opened.convert("RGB")
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,9 @@ class Projector:
         self._room = CACHE_BYTES
         self._door = threading.Lock()  # of what is kept
         self._turn = threading.Lock()  # of the towers
+        # Decoded media in memory: the one that is looked at, and the next. A picture of few bytes
+        # may be hundreds of megabytes of pixels, and any number of requests wait for their turn.
+        self._desk = threading.BoundedSemaphore(2)
         self._mark = _mark(path)
 
     @property
@@ -142,14 +146,14 @@ class Projector:
         found = self._remembered(key)
         if found is not None:
             return found
-        medium = self._decoded(kind, data)
-        while not self._turn.acquire(timeout=TURN_SECONDS):
-            waiting()
-        try:
-            found = self._remembered(key)  # by whoever had the turn before
-            return found or self._keep(key, self._made(key, medium, run or run_whole))
-        finally:
-            self._turn.release()
+        with _held(self._desk, waiting):
+            found = self._remembered(key)  # by whoever was before
+            if found is not None:
+                return found
+            medium = self._decoded(kind, data)
+            with _held(self._turn, waiting):
+                found = self._remembered(key)
+                return found or self._keep(key, self._made(key, medium, run or run_whole))
 
     def _decoded(self, kind: str, data: bytes | np.ndarray) -> np.ndarray:
         limits = self.limits
@@ -197,6 +201,17 @@ class Projector:
             eye.executor.close()
         self._eyes.clear()
         self.file.close()
+
+
+@contextmanager
+def _held(lock: Any, waiting: Callable[[], None]) -> Iterator[None]:
+    """A lock or semaphore, waited for with a look now and then at whether that is worth it."""
+    while not lock.acquire(timeout=TURN_SECONDS):
+        waiting()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _mark(path: Path) -> bytes:

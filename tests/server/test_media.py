@@ -1,6 +1,7 @@
 """Pictures and sound through a running server: openai's and anthropic's clients, every dialect."""
 
 import base64
+import os
 
 import anthropic
 import openai
@@ -282,6 +283,23 @@ def test_a_prompt_whose_pictures_do_not_fit_is_refused(server):
     status, told = server.post(CHAT, {"messages": [turn]})
     assert status == 400
     assert told["error"]["type"] == "exceed_context_size_error"
+
+
+def test_no_more_pictures_are_looked_at_than_fit(server):
+    """A file may be named thousands of times in a few bytes each."""
+    named = [{"type": "image_url", "image_url": {"url": "cat.png"}}] * 2100
+    status, told = server.post(CHAT, {"messages": [user(*named)]})
+    assert (status, told["error"]["type"]) == (400, "exceed_context_size_error")
+
+
+def test_folders_that_are_named_leave_no_descriptor_open(server):
+    folder = f"/proc/{server.process.pid}/fd"
+    part = {"type": "image_url", "image_url": {"url": "."}}
+    server.post(CHAT, {"messages": [user(part)]})
+    before = len(os.listdir(folder))
+    for _ in range(20):
+        assert server.post(CHAT, {"messages": [user(part)]})[0] == 400
+    assert len(os.listdir(folder)) < before + 10
 
 
 def test_what_a_projector_can_is_told(server):

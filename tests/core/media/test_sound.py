@@ -3,6 +3,7 @@
 import io
 import struct
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -36,8 +37,14 @@ def loudest(samples) -> float:
         ("WAV", "PCM_U8"),
         ("WAV", "PCM_16"),
         ("WAV", "PCM_24"),
+        ("WAV", "PCM_32"),
         ("WAV", "FLOAT"),
+        ("WAV", "DOUBLE"),
         ("WAV", "ULAW"),
+        ("WAV", "ALAW"),
+        ("WAV", "IMA_ADPCM"),
+        ("WAV", "MS_ADPCM"),
+        ("WAVEX", "PCM_16"),
         ("FLAC", "PCM_16"),
         ("MP3", None),
         ("OGG", "VORBIS"),
@@ -83,6 +90,49 @@ def test_a_header_that_claims_hours_costs_nothing():
     struct.pack_into("<I", wave, at, 0xFFFFFF00)
     struct.pack_into("<I", wave, 4, 0xFFFFFFF0)
     assert len(decode_sound(bytes(wave))) == 8000
+
+
+def test_hours_of_silence_take_no_more_memory_than_what_is_kept_of_them():
+    """A few bytes at a rate of 655 kHz on eight channels, which are 42 million values."""
+    made = io.BytesIO()
+    with soundfile.SoundFile(made, "w", 655350, 8, format="FLAC", subtype="PCM_16") as file:
+        for _ in range(80):
+            file.write(np.zeros((1 << 16, 8), np.int16))
+    data = made.getvalue()
+    assert len(data) < 100_000
+    tracemalloc.start()
+    try:
+        found = decode_sound(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(found) == round(80 * (1 << 16) * RATE / 655350)
+    assert peak < found.nbytes + (12 << 20)  # blocks of 65536 frames, and copies of them
+
+
+@pytest.mark.parametrize("rate", [8000, 44100, 655350])
+def test_blocks_are_resampled_as_the_whole_is(rate):
+    soxr = pytest.importorskip("soxr", reason="the extra media is not installed")
+    wave = np.random.default_rng(rate).uniform(-0.5, 0.5, 3 * (1 << 16) + 17).astype(np.float32)
+    found = decode_sound(saved(wave, rate, "WAV", "FLOAT"))
+    np.testing.assert_array_equal(found, soxr.resample(wave, rate, RATE))
+
+
+@pytest.mark.parametrize(
+    ("format", "subtype"),
+    [("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("MP3", None), ("OGG", "VORBIS"), ("OGG", "OPUS")],
+)
+def test_of_a_recording_cut_short_what_is_there_is_taken_or_it_is_refused(format, subtype):
+    """Decoders differ in how much they need to begin; none makes up what is not there."""
+    noise = np.random.default_rng(1).uniform(-0.5, 0.5, 96000).astype(np.float32)
+    whole = saved(noise, 48000, format, subtype)
+    for part in (0.02, 0.1, 0.5, 0.9):
+        try:
+            found = decode_sound(whole[: int(len(whole) * part)])
+        except MediaError as error:
+            assert "cannot be decoded" in str(error) or "without a sample" in str(error)
+            continue
+        assert 0 < len(found) < (part + 0.1) * 2 * RATE
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from golem_core.formats.gguf import GGUF
 from golem_core.media import MediaError
 from golem_core.model import ModelError, open_decoder
+from golem_core.model import projector as projector_module
 from golem_core.model.media import Limits
 from golem_core.model.projector import run_whole
 from tests.plugins.projectors import picture, recording, write_projector
@@ -113,6 +114,64 @@ def test_threads_that_want_the_same_picture_see_it_once(tiny, mmproj):
         thread.join()
     assert len(passes) == 1
     assert len({id(rows) for rows in found}) == 1
+    model.close()
+
+
+def test_few_decoded_pictures_are_in_memory_however_many_wait(tiny, mmproj, monkeypatch):
+    model = opened(tiny("e2b"), mmproj)
+    decoded, gate = [], threading.Event()
+    real = projector_module.decode_picture
+    monkeypatch.setattr(
+        projector_module,
+        "decode_picture",
+        lambda data, **bounds: (decoded.append(data), real(data, **bounds))[1],
+    )
+    inside = threading.Semaphore(0)
+
+    def run(executor, inputs):
+        inside.release()
+        gate.wait()
+        return run_whole(executor, inputs)
+
+    found = []
+    threads = [
+        threading.Thread(
+            target=lambda seed=seed: found.append(model.projector.rows("image", picture(seed), run))
+        )
+        for seed in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    inside.acquire()  # one is being looked at
+    assert len(decoded) <= 2
+    gate.set()
+    for thread in threads:
+        thread.join()
+    assert len(decoded) == len(found) == 6
+    model.close()
+
+
+def test_whoever_waits_for_the_desk_may_leave(tiny, mmproj):
+    """What ``waiting`` raises gives the wait up, and the others go on."""
+    model = opened(tiny("e2b"), mmproj)
+    projector, gate, inside = model.projector, threading.Event(), threading.Semaphore(0)
+
+    def run(executor, inputs):
+        inside.release()
+        gate.wait()
+        return run_whole(executor, inputs)
+
+    def leave():
+        raise TimeoutError
+
+    first = threading.Thread(target=projector.rows, args=("image", picture(1), run))
+    first.start()
+    inside.acquire()
+    with pytest.raises(TimeoutError):
+        projector.rows("image", picture(2), run, leave)
+    gate.set()
+    first.join()
+    assert len(projector.rows("image", picture(2))) > 0
     model.close()
 
 
