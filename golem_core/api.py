@@ -24,7 +24,7 @@ from golem_core.model.memory import checkpoint_memory as room_for_checkpoints
 from golem_core.model.projector import Rows
 from golem_core.parts import Medium, read_parts
 from golem_core.sample import SamplerParams
-from golem_core.schedule import Engine, Job, Request, Result, SlotState
+from golem_core.schedule import Engine, EngineClosed, Job, Request, Result, SlotState
 from golem_core.schedule import Step as EngineStep
 from golem_core.schedule.draft import KINDS
 from golem_core.schedule.media import Span
@@ -33,6 +33,7 @@ from golem_core.text.rendered import encode_rendered
 
 __all__ = ["CannotEmbed", "Embedding", "Generation", "Session", "SlotBusy", "Step", "open"]
 
+CLOSED = "this model is closed: open it again"
 MOST_THREADS = 1024
 MOST_SLOTS = 256
 MOST_DRAFTED = 63  # tokens of a guess
@@ -110,9 +111,14 @@ class SlotBusy(RuntimeError):
 class SlotHandle:
     """One slot: what it is doing, and forgetting."""
 
-    def __init__(self, engine: Engine, index: int):
+    def __init__(self, session: Session, index: int):
         self.index = index
-        self._engine = engine
+        self._session = session
+
+    @property
+    def _engine(self) -> Engine:
+        self._session.require_open()
+        return self._session.engine
 
     @property
     def state(self) -> SlotState:
@@ -160,6 +166,7 @@ class Session:
 
     def __init__(self, model: Any, **engine: Any):
         self.model = model
+        self._closed = False
         try:
             self.engine = Engine(model, **engine)
             self.engine.start()
@@ -175,8 +182,14 @@ class Session:
 
     def close(self) -> None:
         """Ends whatever is being drawn and frees the model. Idempotent."""
+        self._closed = True
         self.engine.close()
         self.model.close()
+
+    def require_open(self) -> None:
+        """Raises EngineClosed once the session is closed: nothing can be asked of it then."""
+        if self._closed:
+            raise EngineClosed(CLOSED)
 
     @property
     def context(self) -> int:
@@ -185,9 +198,11 @@ class Session:
 
     def slot(self, index: int) -> SlotHandle:
         """A slot of the session, from 0. Raises IndexError for one that is not there."""
+        self.require_open()
+        index = arguments.whole("index", index, None, none=False)
         if not 0 <= index < len(self.engine.slots):
             raise IndexError(f"there is no slot {index}; there are {len(self.engine.slots)}")
-        return SlotHandle(self.engine, index)
+        return SlotHandle(self, index)
 
     def tokenize(
         self, text: str, *, add_special: bool = False, parse_special: bool = True
@@ -196,13 +211,18 @@ class Session:
 
         parse_special: texts of control tokens become those tokens.
         """
+        self.require_open()
         return self.model.tokenizer.encode(
-            text, add_special=add_special, parse_special=parse_special
+            arguments.text("text", text),
+            add_special=arguments.flag("add_special", add_special),
+            parse_special=arguments.flag("parse_special", parse_special),
         )
 
     def detokenize(self, tokens: Sequence[int], *, special: bool = False) -> str:
         """The text of ids. special: control tokens are written out."""
-        return self.model.tokenizer.decode(tokens, special=special)
+        self.require_open()
+        tokens = arguments.ids("tokens", tokens, self.model.n_vocab)
+        return self.model.tokenizer.decode(tokens, special=arguments.flag("special", special))
 
     def generate(
         self,
@@ -238,6 +258,7 @@ class Session:
         sampling: Mapping[str, Any] | None = None,
     ) -> Request:
         """What ``generate`` was asked for, without a prompt yet."""
+        self.require_open()
         sampling = sampling or {}
         arguments.sampling(sampling)
         return Request(
@@ -250,7 +271,7 @@ class Session:
             ),
             stop=arguments.texts("stop", stop),
             cache_prompt=arguments.flag("cache_prompt", cache_prompt),
-            n_probs=arguments.whole("logprobs", logprobs, 0, none=False),
+            n_probs=arguments.whole("logprobs", logprobs, 0, self.model.n_vocab, none=False),
         )
 
     def chat(
@@ -313,6 +334,7 @@ class Session:
         The last token's row, or what the file's pooling_type says. Raises CannotEmbed where the
         model keeps more of a conversation than keys and values.
         """
+        self.require_open()
         return self.model.embedding().embed(texts, **options)
 
 

@@ -16,7 +16,15 @@ from typing import Any
 
 from golem_core.sample import SamplerParams
 
-ROLES = ("system", "user", "assistant", "tool")
+# What chat templates know each role as.
+ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "model": "assistant",
+    "tool": "tool",
+}
 _SAMPLING: dict[str, Field] = {f.name: f for f in fields(SamplerParams)}
 _OTHERS = ("max_tokens", "stop", "logprobs", "cache_prompt")  # that generate takes besides
 _LONGEST = 80  # characters of a value that are shown
@@ -25,13 +33,13 @@ _LONGEST = 80  # characters of a value that are shown
 def whole(
     name: str,
     value: Any,
-    low: int,
+    low: int | None,
     high: int | None = None,
     *,
     meaning: str = "",
     none: bool = True,
 ) -> int | None:
-    """A whole number from low to high. meaning: of the lowest. none: None is one too.
+    """A whole number from low to high, None = any. meaning: of the lowest. none: None is one too.
 
     Raises TypeError or ValueError.
     """
@@ -43,7 +51,7 @@ def whole(
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name}={_shown(value)}: it must be a whole number") from None
-    if number < low or (high is not None and number > high):
+    if low is not None and (number < low or (high is not None and number > high)):
         most = "or more" if high is None else f"to {high}"
         note = f" ({meaning})" if meaning else ""
         raise ValueError(f"{name}={number}: it must be {low} {most}{note}")
@@ -85,31 +93,41 @@ def texts(name: str, value: Any) -> list[str]:
     return found
 
 
-def prompt(value: Any, n_vocab: int) -> str | Sequence[int]:
-    """A text, or ids below n_vocab. Raises TypeError or ValueError."""
-    if isinstance(value, str):
-        if not value:
-            raise ValueError("prompt='': there is nothing to continue; give a text or ids")
-        return value
-    wrong = TypeError(
-        f"prompt={_shown(value)}: it must be a text or a list of token ids "
-        "(chat() takes a conversation)"
-    )
-    if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
+def text(name: str, value: Any) -> str:
+    """A text. Raises TypeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name}={_shown(value)}: it must be a text")
+    return value
+
+
+def ids(name: str, value: Any, n_vocab: int, wanted: str = "a list of token ids") -> list[int]:
+    """Ids below n_vocab. wanted: what is possible. Raises TypeError or ValueError."""
+    wrong = TypeError(f"{name}={_shown(value)}: it must be {wanted}")
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise wrong
-    ids = list(value)
-    if not ids:
-        raise ValueError("prompt=[]: there is nothing to continue; give a text or ids")
-    for place, token in enumerate(ids):
+    found = list(value)
+    for place, token in enumerate(found):
         if isinstance(token, bool) or not hasattr(token, "__index__"):
             raise wrong
         if not 0 <= operator.index(token) < n_vocab:
-            raise ValueError(f"prompt[{place}]={token}: ids are 0 to {n_vocab - 1}")
-    return ids
+            raise ValueError(f"{name}[{place}]={token}: ids are 0 to {n_vocab - 1}")
+    return found
+
+
+def prompt(value: Any, n_vocab: int) -> str | Sequence[int]:
+    """A text, or ids below n_vocab. Raises TypeError or ValueError."""
+    wanted = "a text or a list of token ids (chat() takes a conversation)"
+    found = value if isinstance(value, str) else ids("prompt", value, n_vocab, wanted)
+    if not found:
+        raise ValueError(f"prompt={found!r}: there is nothing to continue; give a text or ids")
+    return found
 
 
 def messages(value: Any) -> list[Mapping[str, Any]]:
-    """A conversation: mappings with a role of ROLES and a content. Raises TypeError, ValueError."""
+    """A conversation: mappings with a role and a content, the roles as templates know them.
+
+    Raises TypeError, ValueError.
+    """
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise TypeError(
             f"messages={_shown(value)}: it must be a list such as "
@@ -120,7 +138,7 @@ def messages(value: Any) -> list[Mapping[str, Any]]:
         raise ValueError("messages=[]: a conversation has at least one message")
     for place, message in enumerate(found):
         _check_message(f"messages[{place}]", message)
-    return found
+    return [{**message, "role": ROLES[message["role"]]} for message in found]
 
 
 def _check_message(name: str, message: Any) -> None:
@@ -133,7 +151,7 @@ def _check_message(name: str, message: Any) -> None:
             f"the roles are {', '.join(ROLES)}"
         )
     parts = isinstance(content, Sequence) and all(isinstance(part, Mapping) for part in content)
-    silent = content is None and role == "assistant" and message.get("tool_calls")
+    silent = content is None and ROLES[role] == "assistant" and message.get("tool_calls")
     if not (isinstance(content, str) or parts or silent):
         raise TypeError(
             f"{name} has the content {_shown(content)}: it must be a text, or a list of parts "

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from golem_core import arguments
 from golem_core.model.embedder import Embedder, of_decoder, open_embedder
 from golem_core.model.errors import CannotEmbed
+from golem_core.schedule import EngineClosed
 from golem_core.schedule.batcher import WAIT_SECONDS, Batcher, BatchJob, BatchStats
 
 
@@ -50,6 +52,7 @@ class Embedding:
 
     def __init__(self, embedder: Embedder, *, queue: int = 256, wait: float = WAIT_SECONDS):
         self.model = embedder
+        self._closed = False
         self._batcher = Batcher(
             embedder.run,
             name="embed",
@@ -67,6 +70,7 @@ class Embedding:
 
     def close(self) -> None:
         """Fails what waits and frees the model. Idempotent."""
+        self._closed = True
         self._batcher.close()
         self.model.close()
 
@@ -96,7 +100,12 @@ class Embedding:
 
     def tokenize(self, text: str) -> np.ndarray:
         """The ids of a text, with the special tokens around it: (tokens,) i32."""
-        return self.model.encode(text)
+        self._require_open()
+        return self.model.encode(arguments.text("text", text))
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise EngineClosed("this model is closed: open it again")
 
     def submit(self, texts: Sequence[np.ndarray]) -> BatchJob:
         """Texts as ids; the job's results are their vectors as pooled, (width,) f32.
@@ -128,9 +137,8 @@ class Embedding:
         """
         if self.model.ranks:
             raise CannotEmbed(f"{self.name} ranks pairs of texts and gives no vectors: use rank")
-        if dimensions is not None and not 1 <= dimensions <= self.width:
-            raise ValueError(f"dimensions {dimensions}: 1 to {self.width}")
-        ids = [self.tokenize(text) for text in ([texts] if isinstance(texts, str) else texts)]
+        dimensions = arguments.whole("dimensions", dimensions, 1, self.width)
+        ids = [self.tokenize(text) for text in arguments.texts("texts", texts)]
         if truncate:
             ids = [self.model.cut(one, self.context) for one in ids]
         made = self.submit(ids).all() or []
@@ -145,7 +153,12 @@ class Embedding:
         """The ids of a question with each of the texts to rank. Raises CannotEmbed."""
         if not self.model.ranks:
             raise CannotEmbed(f"{self.name} gives vectors and ranks nothing: use embed")
-        return [self.model.encode_pair(query, document) for document in documents]
+        self._require_open()
+        query = arguments.text("query", query)
+        return [
+            self.model.encode_pair(query, document)
+            for document in arguments.texts("documents", documents)
+        ]
 
     def rank(self, query: str, documents: Sequence[str]) -> np.ndarray:
         """How well each text answers the question, larger is better: (documents,) f32."""

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from golem_core.arguments import ROLES
 from golem_server.body import json_type
 from golem_server.errors import Refusal
 from golem_server.media import KINDS, Sight, unsupported
@@ -17,16 +18,6 @@ NO_MESSAGE = (
     "a conversation with no message: 'messages' is empty, and at least one is needed, such as "
     '{"role": "user", "content": "Hello"}'
 )
-
-# What templates know each role as.
-ROLES = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "model": "assistant",
-    "tool": "tool",
-}
 
 
 def read_messages(given: Any, sight: Sight | None = None) -> list[Message]:

@@ -5,6 +5,7 @@ import pytest
 
 import golem_core
 from golem_core.api import Session
+from golem_core.schedule import EngineClosed
 from tests.core.schedule.fakes import FakeModel
 
 
@@ -23,7 +24,8 @@ def session():
         ({"max_tokens": 2.5}, TypeError, "max_tokens=2.5: it must be a whole number"),
         ({"max_tokens": True}, TypeError, "max_tokens=True: it must be a whole number"),
         ({"max_tokens": -2}, ValueError, "max_tokens=-2: it must be -1 or more (-1 fills the"),
-        ({"logprobs": -1}, ValueError, "logprobs=-1: it must be 0 or more"),
+        ({"logprobs": -1}, ValueError, "logprobs=-1: it must be 0 to 257"),
+        ({"logprobs": 10**9}, ValueError, "logprobs=1000000000: it must be 0 to 257"),
         ({"logprobs": True}, TypeError, "logprobs=True: it must be a whole number"),
         ({"stop": 7}, TypeError, "stop=7: it must be a text or a list of texts"),
         ({"stop": ["a", None]}, TypeError, "stop=['a', None]: it must be a text or a list"),
@@ -62,6 +64,55 @@ def test_prompts(session, prompt, kind, text):
     with pytest.raises(kind) as refused:
         session.generate(prompt)
     assert text in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda s: s.tokenize(None), TypeError, "text=None: it must be a text"),
+        (lambda s: s.tokenize("a", add_special=1), TypeError, "add_special=1: it must be True or"),
+        (lambda s: s.detokenize("x"), TypeError, "tokens='x': it must be a list of token ids"),
+        (lambda s: s.detokenize([1, 999]), ValueError, "tokens[1]=999: ids are 0 to 256"),
+        (lambda s: s.detokenize([1.5]), TypeError, "tokens=[1.5]: it must be a list of token ids"),
+        (lambda s: s.slot("a"), TypeError, "index='a': it must be a whole number"),
+        (lambda s: s.slot(True), TypeError, "index=True: it must be a whole number"),
+        (lambda s: s.slot(-1), IndexError, "there is no slot -1; there are 1"),
+        (lambda s: s.slot(1), IndexError, "there is no slot 1; there are 1"),
+    ],
+)
+def test_what_else_a_session_is_asked(session, call, kind, text):
+    with pytest.raises(kind) as refused:
+        call(session)
+    assert text in str(refused.value)
+
+
+def test_a_closed_session_says_so_whatever_it_is_asked(tmp_path):
+    with Session(FakeModel()) as closed:
+        slot = closed.slot(0)
+    for call in (
+        lambda: closed.tokenize("a"),
+        lambda: closed.detokenize([1]),
+        lambda: closed.generate("a"),
+        lambda: closed.chat([{"role": "user", "content": "a"}]),
+        lambda: closed.embed("a"),
+        lambda: closed.slot(0),
+        lambda: slot.state,
+        slot.erase,
+        slot.reset,
+        lambda: slot.save(tmp_path / "slot"),
+        lambda: slot.restore(tmp_path / "slot"),
+    ):
+        with pytest.raises(EngineClosed, match="this model is closed: open it again"):
+            call()
+
+
+def test_roles_are_what_the_server_takes():
+    model = FakeModel()
+    model.answers({"^[system:be kind][user:hi][assistant:yes][user:ok][": "Fine."})
+    with Session(model) as opened:
+        roles = ("developer", "be kind"), ("user", "hi"), ("model", "yes"), ("user", "ok")
+        talk = [{"role": role, "content": text} for role, text in roles]
+        assert opened.chat(talk, temperature=0).text == "Fine."
 
 
 def test_arrays_and_iterables_are_as_good_as_lists(session):
