@@ -21,6 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        raise
     except (SettingsError, OSError) as error:
         say(f"{config.PROGRAM}: {one_line(error)}")
         return 1

@@ -7,10 +7,11 @@ import argparse
 import importlib
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from golem_server.stderr import say
 
+CUT = 141  # what a shell calls a program whose reader has gone
 INTERRUPTED = 130  # what a shell calls a program that Ctrl-C ended
 
 
@@ -18,7 +19,8 @@ def run(module: str, program: str) -> int:
     """Import a module and run its ``main``; returns the exit status.
 
     What cannot be written to standard output is one line, and status 1: Python alone would try
-    again while it ends, and leave a traceback.
+    again while it ends, and leave a traceback. A reader that has seen enough (``| head``) ends the
+    command without a word.
     """
     status = 0
     try:
@@ -32,6 +34,8 @@ def run(module: str, program: str) -> int:
         return INTERRUPTED
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return status or CUT
         if not status:
             say(f"{program}: standard output: {error.strerror}")
         return status or 1
@@ -44,6 +48,10 @@ class Flags(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, **named: Any):
         super().__init__(*arguments, **named, add_help=False)
         self.add_argument("-h", "-help", "--help", action="help", help="print this text and leave")
+
+    def error(self, message: str) -> NoReturn:
+        """Leave as for any other mistake: a line, status 1."""
+        self.exit(1, f"{self.prog}: {message}; -help lists what exists\n")
 
     def print_help(self, file: Any = None) -> None:
         """Print it; unlike argparse's own, not silent where nothing can be written."""

@@ -67,7 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FormatError as error:
         say(f"{PROGRAM}: {_printable(str(error))}")
         return 1
-    except OSError as error:  # a full device, or a reader that has seen enough
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a full device
         say(f"{PROGRAM}: {_printable(error.filename or 'standard output')}: {error.strerror}")
         return 1
     return 0

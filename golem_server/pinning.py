@@ -12,7 +12,7 @@ from golem_core.formats.gguf import GGUF
 from golem_core.model.about import about
 from golem_core.pins import Manifest, PinError
 from golem_core.plugins import load_plugins
-from golem_server.commands import Flags
+from golem_server.commands import Flags, run
 from golem_server.serve import one_line
 from golem_server.stderr import say
 
@@ -28,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     try:
         return options.run(Manifest.read(Path(folder)), options)
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError) as error:
         say(f"{PROGRAM}: {one_line(error)}")
         return 1
@@ -149,4 +151,4 @@ def _unpin(manifest: Manifest, options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("golem_server.pinning", PROGRAM))

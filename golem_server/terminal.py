@@ -85,6 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(sys.argv[1:] if argv is None else argv, os.environ)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError, ScheduleError) as error:
         say(f"{PROGRAM}: {one_line(error)}")
         return 1
@@ -144,6 +146,8 @@ def converse(talk: "Conversation", lines: TextIO) -> None:
                 command(talk, text)
             elif text:
                 talk.turn(text)
+        except BrokenPipeError:
+            raise
         except (*REFUSALS, OSError) as error:
             say(one_line(error))
 

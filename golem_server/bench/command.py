@@ -30,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _model_path(arguments) as path:
             if path is not None:
                 print(render(_measure(path, arguments), arguments.output))
+    except BrokenPipeError:
+        raise
     except (OSError, ValueError, MemoryError) as error:
         say(f"{PROGRAM}: {one_line(error)}")
         return 1

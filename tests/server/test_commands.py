@@ -11,6 +11,7 @@ import pytest
 
 import golem_core
 from golem_server import cli, commands, terminal
+from golem_server.commands import CUT
 from golem_server.version import VERSION
 from tests.server.conftest import ROOT
 
@@ -50,6 +51,7 @@ MODULES = {
     "golem-cli": "golem_server.terminal",
     "golem-bench": "golem_server.bench",
     "golem-inspect": "golem_server.inspect",
+    "golem-models": "golem_server.pinning",
 }
 
 
@@ -68,6 +70,23 @@ def test_what_cannot_be_written_is_one_line_and_status_1(name):
         status, error = into(full, MODULES[name])
     assert (status, error.count("\n")) == (1, 1)
     assert error.startswith(f"{name}: ") and error.endswith("No space left on device\n")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_reader_that_has_gone_ends_a_command_without_a_word(name):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as nobody:
+        assert into(nobody, MODULES[name]) == (CUT, "")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_wrong_flag_is_one_line_and_status_1(name):
+    command = [sys.executable, "-m", MODULES[name], "-zork", "-m", "x"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith(f"{name}: ")
+    assert done.stderr.endswith("-help lists what exists\n")
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -93,5 +93,5 @@ def test_what_cannot_be_done_is_one_line_and_1(argv, text, capsys):
 def test_a_bad_number_is_a_usage_error(argv, capsys):
     with pytest.raises(SystemExit) as left:
         main(["-m", "a", *argv])
-    assert left.value.code == 2
+    assert left.value.code == 1
     assert argv[1] in capsys.readouterr().err
