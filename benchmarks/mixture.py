@@ -100,6 +100,8 @@ def _held(rng: random.Random, model: str) -> Ask:
 
     def text(raw: bytes) -> str | None:
         found = _chat_whole(raw)
+        if found is not None and json.loads(raw)["choices"][0]["finish_reason"] == "length":
+            return found if found.lstrip()[:1] in ("", "{") else None  # cut off in the middle
         value = json.loads(found) if found else None
         return found if value and 0 <= value["a"] <= 99 else None
 
