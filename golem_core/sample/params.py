@@ -69,6 +69,12 @@ _HARD: dict[str, tuple[float, float]] = {
     "adaptive_decay": (0, 0.99),
     "min_keep": (0, INT_MAX),
 }
+# llama-server finds these out when it makes its samplers, and calls them by other names.
+_PENALTIES = {
+    "repeat_penalty": "penalty_repeat must be finite and greater than 0",
+    "frequency_penalty": "penalty_freq must be finite",
+    "presence_penalty": "penalty_present must be finite",
+}
 _FILE_NAMES = {
     "temp": "temperature",
     "top_k": "top_k",
@@ -146,7 +152,7 @@ class SamplerParams:
         if self.dry_base < 1.0:
             self.dry_base = 1.75
         if not self.repeat_penalty > 0 or math.isinf(_rounded(1 / self.repeat_penalty)):
-            raise _penalty_error(self.repeat_penalty)
+            raise _penalty_error("repeat_penalty")
         self.seed = int(self.seed) & 0xFFFFFFFF
 
     @classmethod
@@ -363,17 +369,15 @@ def _check_limits(name: str, value: float, low: float, high: float) -> None:
     )
 
 
-def _penalty_error(value: float) -> ParamError:
-    return ParamError(
-        "repeat_penalty",
-        f"Field 'repeat_penalty': Value must be finite and greater than 0, but got {value:g}; "
-        "1 penalises nothing",
-    )
+def _penalty_error(name: str) -> ParamError:
+    return ParamError(name, f"Failed to initialize samplers: {_PENALTIES[name]}")
 
 
 def _as_float32(name: str, value: float) -> float:
     """The float32 nearest to a number, as a Python float."""
     value = _rounded(value)
+    if not math.isfinite(value) and name in _PENALTIES:
+        raise _penalty_error(name)
     if not math.isfinite(value):
         raise ParamError(name, f"Field '{name}': Value must be finite, but got {value}")
     return value

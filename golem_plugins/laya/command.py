@@ -48,8 +48,10 @@ def _run(words: list[str]) -> int:
                 return _fail(f"-threads {value}: a whole number from 1 is expected", 2)
         else:
             files.append(word)
-    if not folder or not files:
-        return _fail(USAGE, 2)
+    if not folder:
+        return _fail(f"golem-laya: which checkpoint? pass -laya DIR or set GOLEM_LAYA\n{USAGE}", 2)
+    if not files:
+        return _fail(f"golem-laya: which request? name a JSON file, or - to type one\n{USAGE}", 2)
     return _answer(folder, threads, files)
 
 

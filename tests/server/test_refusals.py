@@ -145,7 +145,7 @@ CASES = [
     ),
     (
         chat_body("a", repeat_penalty=0),
-        "Field 'repeat_penalty': Value must be finite and greater than 0, but got 0",
+        "Failed to initialize samplers: penalty_repeat must be finite and greater than 0",
     ),
     (
         chat_body("a", max_tokens=1.5),

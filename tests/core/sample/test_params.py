@@ -95,24 +95,22 @@ def test_soft_limits_clamp(name, sent, kept):
         (
             "repeat_penalty",
             0,
-            "Field 'repeat_penalty': Value must be finite and greater than 0, but got 0; "
-            "1 penalises nothing",
+            "Failed to initialize samplers: penalty_repeat must be finite and greater than 0",
         ),
         (
             "repeat_penalty",
             1e-45,
-            "Field 'repeat_penalty': Value must be finite and greater than 0, but got 1.4013e-45; "
-            "1 penalises nothing",
+            "Failed to initialize samplers: penalty_repeat must be finite and greater than 0",
         ),
         (
             "frequency_penalty",
             math.inf,
-            "Field 'frequency_penalty': Value must be finite, but got inf",
+            "Failed to initialize samplers: penalty_freq must be finite",
         ),
         (
             "presence_penalty",
             math.nan,
-            "Field 'presence_penalty': Value must be finite, but got nan",
+            "Failed to initialize samplers: penalty_present must be finite",
         ),
         (
             "dry_sequence_breakers",
