@@ -1,5 +1,5 @@
-# distutils: sources = golem_core/cpu/pool.c golem_core/cpu/run.c golem_core/cpu/load.c golem_core/cpu/pages.c golem_core/cpu/kernels/isa_portable.c golem_core/cpu/kernels/isa_avx2.c golem_core/cpu/kernels/isa_avx512.c golem_core/cpu/kernels/isa_neon.c golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c golem_core/cpu/kernels/linear_neon.c
-# distutils: depends = golem_core/cpu/_record.pxd golem_core/cpu/pool.h golem_core/cpu/record.h golem_core/cpu/load.h golem_core/cpu/pages.h golem_core/cpu/kernels/attend.h golem_core/cpu/kernels/attend_drawn.h golem_core/cpu/kernels/attend_pairs.h golem_core/cpu/kernels/attend_run.h golem_core/cpu/kernels/attend_tile.h golem_core/cpu/kernels/choose.h golem_core/cpu/kernels/conv1d.h golem_core/cpu/kernels/conv2d.h golem_core/cpu/kernels/delta.h golem_core/cpu/kernels/gemm.h golem_core/cpu/kernels/tile.h golem_core/cpu/kernels/elementwise.h golem_core/cpu/kernels/experts.h golem_core/cpu/kernels/functions.h golem_core/cpu/kernels/hadamard.h golem_core/cpu/kernels/isa_body.h golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_neon_codes.h golem_core/cpu/kernels/sets.h golem_core/cpu/kernels/simd_neon.h golem_core/cpu/kernels/norms.h golem_core/cpu/kernels/products.h golem_core/cpu/kernels/repack.h golem_core/cpu/kernels/ring.h golem_core/cpu/kernels/rope.h golem_core/cpu/kernels/simd.h golem_core/cpu/kernels/tables.h golem_core/cpu/kernels/units.h
+# distutils: sources = golem_core/cpu/pool.c golem_core/cpu/run.c golem_core/cpu/load.c golem_core/cpu/pages.c golem_core/cpu/kernels/isa_portable.c golem_core/cpu/kernels/isa_avx2.c golem_core/cpu/kernels/isa_avx512.c golem_core/cpu/kernels/isa_amx.c golem_core/cpu/kernels/isa_amx_emulated.c golem_core/cpu/kernels/isa_neon.c golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c golem_core/cpu/kernels/linear_amx.c golem_core/cpu/kernels/linear_amx_emulated.c golem_core/cpu/kernels/linear_neon.c
+# distutils: depends = golem_core/cpu/_record.pxd golem_core/cpu/pool.h golem_core/cpu/record.h golem_core/cpu/load.h golem_core/cpu/pages.h golem_core/cpu/kernels/amx_check.h golem_core/cpu/kernels/attend_amx.h golem_core/cpu/kernels/gemm_amx.h golem_core/cpu/kernels/linear_tiles.h golem_core/cpu/kernels/tiles.h golem_core/cpu/kernels/attend.h golem_core/cpu/kernels/attend_drawn.h golem_core/cpu/kernels/attend_pairs.h golem_core/cpu/kernels/attend_run.h golem_core/cpu/kernels/attend_tile.h golem_core/cpu/kernels/choose.h golem_core/cpu/kernels/conv1d.h golem_core/cpu/kernels/conv2d.h golem_core/cpu/kernels/delta.h golem_core/cpu/kernels/gemm.h golem_core/cpu/kernels/tile.h golem_core/cpu/kernels/elementwise.h golem_core/cpu/kernels/experts.h golem_core/cpu/kernels/functions.h golem_core/cpu/kernels/hadamard.h golem_core/cpu/kernels/isa_body.h golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_neon_codes.h golem_core/cpu/kernels/sets.h golem_core/cpu/kernels/simd_neon.h golem_core/cpu/kernels/norms.h golem_core/cpu/kernels/products.h golem_core/cpu/kernels/repack.h golem_core/cpu/kernels/ring.h golem_core/cpu/kernels/rope.h golem_core/cpu/kernels/simd.h golem_core/cpu/kernels/tables.h golem_core/cpu/kernels/units.h
 # distutils: include_dirs = golem_core/cpu
 # distutils: libraries = m
 """The door to C: fills the structs of record.h from Python and runs a pass in one call.
@@ -26,7 +26,7 @@ from golem_core.cpu._record cimport (
     golem_collapse, GOLEM_SET_COUNT, golem_extent, golem_isa, golem_isa_of, golem_load, golem_load_all,
     golem_matrix, golem_operand, golem_pass, golem_pool, golem_pool_free, golem_pool_new,
     golem_pool_owner, golem_q8, golem_record, golem_ring, golem_run, golem_runs, golem_segment, golem_set_names, golem_table,
-    golem_touch, golem_type_index, golem_types,
+    golem_touch, golem_type_index, golem_types, GOLEM_AMX_WRONG, golem_amx_state, golem_prompt_records,
 )
 
 
@@ -36,6 +36,7 @@ COLUMNS = GOLEM_PROMPT_COLUMNS  # that a product kernel takes at most
 PROMPT_BLOCK = GOLEM_PROMPT_BLOCK  # values of a prompt column that share a base
 Q8_BYTES = sizeof(golem_q8)  # of 32 activations with their scales and sums
 SETS = tuple(golem_set_names[i].decode() for i in range(GOLEM_SET_COUNT))
+EMULATED = [set for set, name in enumerate(SETS) if name.endswith("_emulated")]
 KINDS = {
     "copy": GOLEM_COPY, "rows": GOLEM_ROWS, "overlay": GOLEM_OVERLAY, "pick": GOLEM_PICK,
     "route": GOLEM_ROUTE, "combine": GOLEM_COMBINE, "rms_norm": GOLEM_RMS_NORM, "layer_norm":
@@ -58,7 +59,22 @@ UNARY_KINDS = {
 
 def supported():
     """Names of the instruction sets this processor runs, the best last."""
-    return tuple(name for set, name in enumerate(SETS) if golem_runs(set))
+    return tuple(name for set, name in enumerate(SETS) if golem_runs(set) and set not in EMULATED)
+
+
+def emulated():
+    """Sets that this processor runs without having their instructions: for tests, and slow."""
+    return tuple(SETS[set] for set in EMULATED if golem_runs(set))
+
+
+def amx_wrong():
+    """Whether processor and system admit AMX, but a product came out wrong or faulted."""
+    return golem_amx_state() == GOLEM_AMX_WRONG
+
+
+def prompt_records(str set):
+    """Records of Q8_BYTES that a prompt column has for 32 values."""
+    return golem_prompt_records(golem_isa_of(SETS.index(set)).linear)
 
 
 def group_bytes(int type_id, int width):

@@ -1,5 +1,5 @@
-# distutils: sources = golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c golem_core/cpu/kernels/linear_neon.c golem_core/cpu/kernels/linear_read.c
-# distutils: depends = golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_neon_codes.h golem_core/cpu/kernels/sets.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_floats.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_avx512_prompt.h golem_core/cpu/kernels/linear_prompt.h golem_core/cpu/kernels/linear_quantise.h golem_core/cpu/kernels/repack.h
+# distutils: sources = golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c golem_core/cpu/kernels/linear_amx.c golem_core/cpu/kernels/linear_amx_emulated.c golem_core/cpu/kernels/linear_neon.c golem_core/cpu/kernels/linear_read.c
+# distutils: depends = golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/amx_check.h golem_core/cpu/kernels/linear_tiles.h golem_core/cpu/kernels/tiles.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_neon_codes.h golem_core/cpu/kernels/sets.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_floats.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_avx512_prompt.h golem_core/cpu/kernels/linear_prompt.h golem_core/cpu/kernels/linear_quantise.h golem_core/cpu/kernels/repack.h
 # distutils: libraries = m
 """The linear kernels one by one, for tests and benchmarks; the executor calls them from C.
 
@@ -54,10 +54,12 @@ cdef extern from "kernels/linear.h" nogil:
         const golem_pair_fn *pair
         void (*quantise_prompt)(const float *, int, golem_q8 *, int) noexcept nogil
         const golem_pair_fn *prompt
+        int prompt_records
 
     const golem_type *golem_types
     int golem_type_count
     int golem_type_index(int)
+    int golem_prompt_records(const golem_linear_isa *)
 
 
 cdef extern from *:
@@ -154,16 +156,26 @@ def dequantise(int type, const uint8_t[:, ::1] rows, float[:, ::1] out):
             t.dequant_row(&rows[r, 0], <int>out.shape[1], &out[r, 0])
 
 
+def prompt_records(str isa):
+    """Records that a prompt column has for 32 values."""
+    return golem_prompt_records(_isa(isa))
+
+
 def quantise(str isa, const float[:, ::1] x, uint8_t[::1] out, bint prompt=False):
-    """f32 ``(n, in)``, drawn or prompt columns -> records ``(in / 32, n)`` of ``Q8_BYTES``."""
+    """f32 ``(n, in)``, drawn or prompt columns -> records ``(in / 32, n)`` of ``Q8_BYTES``.
+
+    Prompt columns have ``prompt_records`` of them side by side.
+    """
     cdef const golem_linear_isa *set_ = _isa(isa)
     cdef Py_ssize_t n = x.shape[0], width = x.shape[1], c
-    if width % GOLEM_ACT_BLOCK or out.shape[0] != n * (width // GOLEM_ACT_BLOCK) * Q8_BYTES:
+    cdef int wide = golem_prompt_records(set_) if prompt else 1
+    if width % GOLEM_ACT_BLOCK or out.shape[0] != n * wide * (width // GOLEM_ACT_BLOCK) * Q8_BYTES:
         raise ValueError(f"{n} columns of {width} do not fit {out.shape[0]} bytes")
     with nogil:
         for c in range(n):
             if prompt:
-                set_.quantise_prompt(&x[c, 0], <int>width, <golem_q8 *>&out[0] + c, <int>n)
+                set_.quantise_prompt(&x[c, 0], <int>width, <golem_q8 *>&out[0] + c * wide,
+                                     <int>n * wide)
             else:
                 set_.quantise_row(&x[c, 0], <int>width, <golem_q8 *>&out[0] + c, <int>n)
 
@@ -187,6 +199,7 @@ def dot(str isa, int type, const uint8_t[::1] groups, int width, columns, int c0
     cdef const uint8_t[:, :, ::1] q
     cdef Py_ssize_t g = 0
     cdef bint pairs = how == "pairs", prompt = how == "prompt", two
+    cdef int wide = golem_prompt_records(set_) if prompt and t.act == GOLEM_ACT_Q8 else 1
     _row_bytes(t, width)
     if t.act == GOLEM_ACT_Q8:
         q = columns
@@ -204,8 +217,8 @@ def dot(str isa, int type, const uint8_t[::1] groups, int width, columns, int c0
         act.n = <int>x.shape[0]
     if prompt and nc > GOLEM_PROMPT_COLUMNS:
         raise ValueError(f"{nc} prompt columns; a call takes {GOLEM_PROMPT_COLUMNS}")
-    if c0 < 0 or nc < 1 or c0 + nc > act.n:
-        raise ValueError(f"columns {c0} .. {c0 + nc - 1} of {act.n}")
+    if c0 < 0 or nc < 1 or (c0 + nc) * wide > act.n:
+        raise ValueError(f"columns {c0} .. {c0 + nc - 1} of {act.n // wide}")
     if <size_t>groups.shape[0] != size * out.shape[0] or out.shape[1] != nc or out.shape[2] != 16:
         raise ValueError(
             f"{groups.shape[0]} bytes of groups of {size} do not fill out, "

@@ -20,6 +20,11 @@ cdef extern from "kernels/linear.h" nogil:
         size_t (*group_bytes)(int)
     const golem_type golem_types[]
     int golem_type_index(int id)
+    ctypedef struct golem_linear_isa:
+        pass
+    int golem_prompt_records(const golem_linear_isa *isa)
+    enum: GOLEM_AMX_WRONG
+    int golem_amx_state()
 
 
 cdef extern from "kernels/sets.h" nogil:
@@ -161,6 +166,7 @@ cdef extern from "record.h" nogil:
 
     ctypedef struct golem_isa:
         const char *name
+        const golem_linear_isa *linear
         int64_t (*attend_scratch)(int, int, int, int)
         int64_t (*attend_part_bytes)(int, int)
         int panel

@@ -63,6 +63,7 @@ class CompiledPlan:
             attend_scratch=lambda *shape: _executor.attend_scratch(isa, *shape),
             attend_part_bytes=lambda *shape: _executor.attend_part_bytes(isa, *shape),
             panel=_executor.panel(isa),
+            prompt_records=_executor.prompt_records(isa),
             states=states,
         )
         self.arrangement = arrange(lowering.records, chains=fuse)

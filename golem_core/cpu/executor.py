@@ -41,15 +41,22 @@ class Stats:
 
 
 def features() -> dict[str, object]:
-    """Instruction sets: those this processor has, and the one in use (``GOLEM_CPU`` lowers it)."""
-    return {"set": instruction_set(), "available": _executor.supported()}
+    """Instruction sets: those this processor has, and the one in use (``GOLEM_CPU`` lowers it).
+
+    emulated: sets that run here without their instructions, slowly; tests ask for them.
+    """
+    return {
+        "set": instruction_set(),
+        "available": _executor.supported(),
+        "emulated": _executor.emulated(),
+    }
 
 
 def instruction_set() -> str:
     """The set of kernels executors use. Raises ValueError for a GOLEM_CPU that cannot be."""
     available = _executor.supported()
     asked = os.environ.get("GOLEM_CPU", available[-1])
-    if asked not in available:
+    if asked not in available and asked not in _executor.emulated():
         raise ValueError(f"GOLEM_CPU={asked}: this processor and build have {', '.join(available)}")
     return asked
 

@@ -29,7 +29,7 @@ class Lowering(RowLowering):
     the stores of what makes the activations. group_bytes: of a repacked weight. attend_scratch,
     attend_part_bytes: what the kernels of the instruction set ask for. panel: columns of a panel
     of gemm, whether it multiplies BF16 by itself, and whether linear takes two groups of float
-    weights at once.
+    weights at once. prompt_records: that a prompt column has for 32 values.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Lowering(RowLowering):
         attend_scratch: Callable[[int, int, int, int], int],
         attend_part_bytes: Callable[[int, int], int],
         panel: tuple[int, bool, bool],
+        prompt_records: int,
     ):
         super().__init__({v.root.id for v in plan.outputs.values()})
         self.program = program
@@ -56,6 +57,7 @@ class Lowering(RowLowering):
         self.attend_scratch = attend_scratch
         self.attend_part_bytes = attend_part_bytes
         self.panel = panel
+        self.prompt_records = prompt_records
         self.packed: dict[tuple, Buffer] = {}
         self._codes: dict[tuple, Buffer] = {}
         # Where products round their columns to 8 bits, attention may round what it multiplies, and
@@ -84,7 +86,7 @@ class Lowering(RowLowering):
         key = (x.root.id, x.shape, x.offset, x.strides, planes)
         if key not in self._codes:
             x = self.even(x)
-            made = Buffer(f"{x.name} quantised", x.rows, x.width // 32 * Q8_BYTES * planes)
+            made = Buffer(f"{x.name} quantised", x.rows, x.width // 32 * Q8_BYTES * max(planes, self.prompt_records))
             self._codes[key] = made
             stores = self._quantise_in_store, self._quantise_in_experts
             if planes > 1 or not any(store(x, made) for store in stores):
@@ -202,7 +204,7 @@ class Lowering(RowLowering):
             shape, strides = (rows * k, w.width), (x.strides[1], 1)
             x = Value(x.id, x.name, shape, x.dtype, x.node, x.root, x.offset, strides)
         ins = [*self._activations(x, node.weights), self.strided(experts)]
-        gathered = -(-COLUMNS * (w.width // 32) * Q8_BYTES // 64) * 64
+        gathered = -(-COLUMNS * (w.width // 32) * Q8_BYTES * self.prompt_records // 64) * 64
         most = extent_at(rows, self.maxima)
         store = Operand(self.buffer(y), 0, w.out)
         ints = (k, w.shape[0], int(own), most, gathered)

@@ -51,7 +51,7 @@ static attention attention_of(const golem_record *r, golem_worker *w) {
         .rows = w->pass->extents[r->extent],
     };
     a.codes = (golem_codes){(golem_q8 *)base_of(&r->out[1], w), a.rows,
-                            w->pass->drawn_rows[r->extent], 1, a.heads * a.dv / 32};
+                            w->pass->drawn_rows[r->extent], 1, a.heads * a.dv / 32, wide_of(w)};
     return a;
 }
 

@@ -16,7 +16,13 @@
 #include "attend_tile.h"
 
 #if defined(GOLEM_AVX512)
-#define PAIRS __attribute__((target("avx512bf16,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
+#define PAIRS_SET "avx512bf16,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"
+#if defined(GOLEM_TILES)
+#include "tiles.h"
+#define PAIRS __attribute__((target(PAIRS_SET "," TILE_TARGET)))
+#else
+#define PAIRS __attribute__((target(PAIRS_SET)))
+#endif
 #define PAIRS_INLINE static inline __attribute__((always_inline)) PAIRS
 
 static int multiplies_pairs(void) { return __builtin_cpu_supports("avx512bf16") != 0; }
@@ -88,16 +94,9 @@ PAIRS_INLINE void load_value_pairs(const attention *a, const sequence *s, const 
 
 PAIRS static void load_pairs(const attention *a, const sequence *s, int head, int64_t block,
                              int64_t low, int64_t high, tile_scratch *t) {
-    const golem_ring *ring = &a->r->ring;
-    const char *k = NULL, *v = NULL;
-    if (a->r->i[9]) {
-        k = ring_line(ring, ring->k, ring_line_bytes(ring->type_k, a->d), s->slot, head, block);
-        v = ring_line(ring, ring->v, ring_line_bytes(ring->type_v, a->dv), s->slot, head, block);
-    }
 #define LOAD_VALUES(TYPE) load_value_pairs(a, s, v, head, block, low, high, t, TYPE)
 #define LOAD_KEYS(TYPE) load_key_pairs(a, s, k, head, block, low, high, t, TYPE)
-    FOR_RING_TYPE(ring->type_v, LOAD_VALUES)
-    FOR_RING_TYPE(ring->type_k, LOAD_KEYS)
+    LOAD_BLOCK(LOAD_KEYS, LOAD_VALUES)
 #undef LOAD_VALUES
 #undef LOAD_KEYS
 }
@@ -110,6 +109,9 @@ static void fetch_block(const attention *a, const sequence *s, const char *all, 
     for (int64_t at = 0; at < KEYS * bytes; at += 64) _mm_prefetch(line + at, _MM_HINT_T1);
 }
 
+#if defined(GOLEM_TILES)
+#include "attend_amx.h"
+#else
 /* c (rows, 16 vectors) = or += a (rows, depth) · b (depth, vectors), pairs by pairs; line: pairs from
  * one row of a to the next; wide: from one line of b, or row of c, to the next. */
 PAIRS_INLINE void multiply_pairs(const float *x, int64_t line, const float *b, int64_t wide, float *c,
@@ -161,6 +163,10 @@ PAIRS static void add_pairs(const tile_scratch *t, int first, int rows, int wide
         i += several ? TILE_ROWS : 1;
     }
 }
+
+static inline void begin_pairs(void) {}
+static inline void end_pairs(void) {}
+#endif
 
 /* 2^x of x <= 0, to a few units of 2^-22; 0 from -150 on, NaN of NaN. */
 PAIRS_INLINE vf power_of(vf x) {
@@ -228,6 +234,7 @@ PAIRS static void attend_pairs(const attention *a, const sequence *s, int64_t fr
                                 read_pairs(NULL, t.query[i], e, a->d, 0));
         vstore(t.total + i * LANES, vzero());
     }
+    begin_pairs();
     for (int64_t block = low / KEYS * KEYS; block <= high; block += KEYS) {
         int first, more = a->r->i[9] && block + KEYS <= high;
         load_pairs(a, s, head, block, low, high, &t);
@@ -243,6 +250,7 @@ PAIRS static void attend_pairs(const attention *a, const sequence *s, int64_t fr
         int end = high < block + KEYS ? (int)(high - block) + 1 : KEYS;
         add_pairs(&t, first, rows, wide, begin / 2, (end + 1) / 2);
     }
+    end_pairs();
     for (int i = 0; i < columns * a->share; i++) t.total[i] = vsum(vload(t.total + i * LANES));
     tile_end(a, &t, from, columns, head);
 }

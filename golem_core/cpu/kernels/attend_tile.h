@@ -17,6 +17,13 @@ enum { TILE_ROWS = 1, TILE_VECTORS = 1 };
 
 enum { TILE_LEAST = 96, TILE_MOST = 384 };   /* rows of a tile, about */
 
+/* Rows after the last that may be computed for nothing: products of attend_pairs.h take 16. */
+#if defined(GOLEM_TILES)
+enum { SPARE_ROWS = 15 };
+#else
+enum { SPARE_ROWS = 0 };
+#endif
+
 /* Columns whose heads that share a key head make about so many rows. */
 static inline int columns_of_rows(int rows, int share) {
     return rows / share < 8 ? 8 : rows / share;
@@ -44,7 +51,7 @@ typedef struct {
 } tile_scratch;
 
 static int64_t tile_layout(tile_scratch *t, char *base, int d, int dv, int share, int rels) {
-    int64_t columns = columns_of_rows(TILE_MOST, share), rows = columns * share, at = 0;
+    int64_t columns = columns_of_rows(TILE_MOST, share), rows = columns * share + SPARE_ROWS, at = 0;
 #define TAKE(member, bytes) (t->member = (void *)(base + at), at += ((int64_t)(bytes) + 63) / 64 * 64)
     TAKE(keys, (d + 31) / 32 * 32 * KEYS * 4);
     TAKE(values, KEYS * padded(dv) * 4);
@@ -160,18 +167,23 @@ static inline __attribute__((always_inline)) void load_keys(const attention *a, 
         }
 }
 
+/* The body of a function that loads a block by KEYS_BY and VALUES_BY, which are load_keys and
+ * load_values or take their place. */
+#define LOAD_BLOCK(KEYS_BY, VALUES_BY)                                                           \
+    const golem_ring *ring = &a->r->ring;                                                        \
+    const char *k = NULL, *v = NULL;                                                             \
+    if (a->r->i[9]) {                                                                            \
+        k = ring_line(ring, ring->k, ring_line_bytes(ring->type_k, a->d), s->slot, head, block); \
+        v = ring_line(ring, ring->v, ring_line_bytes(ring->type_v, a->dv), s->slot, head, block); \
+    }                                                                                            \
+    FOR_RING_TYPE(ring->type_v, VALUES_BY)                                                       \
+    FOR_RING_TYPE(ring->type_k, KEYS_BY)
+
 static void load_block(const attention *a, const sequence *s, int head, int64_t block, int64_t low,
                        int64_t high, tile_scratch *t) {
-    const golem_ring *ring = &a->r->ring;
-    const char *k = NULL, *v = NULL;
-    if (a->r->i[9]) {
-        k = ring_line(ring, ring->k, ring_line_bytes(ring->type_k, a->d), s->slot, head, block);
-        v = ring_line(ring, ring->v, ring_line_bytes(ring->type_v, a->dv), s->slot, head, block);
-    }
 #define LOAD_VALUES(TYPE) load_values(a, s, v, head, block, low, high, t, TYPE)
 #define LOAD_KEYS(TYPE) load_keys(a, s, k, head, block, low, high, t, TYPE)
-    FOR_RING_TYPE(ring->type_v, LOAD_VALUES)
-    FOR_RING_TYPE(ring->type_k, LOAD_KEYS)
+    LOAD_BLOCK(LOAD_KEYS, LOAD_VALUES)
 #undef LOAD_VALUES
 #undef LOAD_KEYS
 }

@@ -7,10 +7,13 @@
 
 #include "products.h"
 
-/* A row's column of codes becomes one of n side by side. */
-static void gather_codes(const golem_codes *codes, int64_t row, golem_q8 *to, int n) {
+/* A row's column of codes becomes number c of n side by side. */
+static void gather_codes(const golem_codes *codes, int64_t row, golem_q8 *to, int c, int n) {
     golem_code_column from = column_of(codes, row);
-    for (int b = 0; b < codes->blocks; b++) to[(int64_t)b * n] = from.q[(int64_t)b * from.n];
+    int wide = row < codes->drawn ? 1 : codes->wide;
+    for (int b = 0; b < codes->blocks; b++)
+        for (int i = 0; i < wide; i++)
+            to[((int64_t)b * n + c) * wide + i] = from.q[(int64_t)b * from.n + i];
 }
 
 /* in: x (rows of `spread` columns each), its codes, experts (rows, k) i32.
@@ -27,7 +30,8 @@ static void run_experts(const golem_record *r, golem_worker *w) {
     golem_act act = act_of(r, w);
     int64_t drawn_rows = w->pass->drawn_rows[r->extent];
     int64_t drawn = drawn_rows * k;   /* pairs; an expert's come in order */
-    golem_codes codes = {(golem_q8 *)act.q, columns, r->i[2] ? drawn : drawn_rows, 1, s->in / 32};
+    golem_codes codes = {(golem_q8 *)act.q, columns, r->i[2] ? drawn : drawn_rows, 1, s->in / 32,
+                         wide_of(w)};
 
     memset(start, 0, (size_t)(experts + 1) * 4);
     for (int p = 0; p < pairs; p++) {
@@ -62,7 +66,7 @@ static void run_experts(const golem_record *r, golem_worker *w) {
                     if ((order[first + count] < drawn) != is_drawn) break;
                 for (int c = 0; c < count; c++) {
                     column[c] = r->i[2] ? order[first + c] : order[first + c] / k;
-                    if (act.q) gather_codes(&codes, column[c], (golem_q8 *)gathered + c, count);
+                    if (act.q) gather_codes(&codes, column[c], (golem_q8 *)gathered, c, count);
                 }
                 multiply(s, w, &part, 1, count, is_drawn ? count : 0, from, to, e, order + first,
                          pairs, drawn);

@@ -41,6 +41,15 @@ static inline void round_bf16(const float *x, uint16_t *to, int count) {
     }
 }
 
+/* In a panel of pairs, words from one lane to the next and from a lane's pair to the next. */
+#if defined(GOLEM_TILES)
+#define PAIRS_LANE(HALF) (HALF)
+enum { PAIRS_STEP = 1 };
+#else
+#define PAIRS_LANE(HALF) 1
+enum { PAIRS_STEP = PANEL };
+#endif
+
 /* in: x. out: panels of f32, panels of BF16, either may be missing */
 static void rows_pack(const golem_record *r, golem_worker *w, int64_t from, int64_t to) {
     char *bx = base_of(&r->in[0], w);
@@ -54,13 +63,13 @@ static void rows_pack(const golem_record *r, golem_worker *w, int64_t from, int6
             float *y = plain + panel * in * PANEL + lane;
             for (int k = 0; k < in; k++) y[(int64_t)k * PANEL] = x[k];
         }
-        uint32_t *y = pairs ? pairs + panel * half * PANEL + lane : NULL;
-        for (int k = 0; y && k < in; k += PACKED, y += PACKED / 2 * PANEL) {
+        uint32_t *y = pairs ? pairs + panel * half * PANEL + lane * PAIRS_LANE(half) : NULL;
+        for (int k = 0; y && k < in; k += PACKED, y += PACKED / 2 * PAIRS_STEP) {
             uint32_t words[PACKED / 2];
             int count = in - k < PACKED ? in - k : PACKED;
             words[(count - 1) / 2] = 0;   /* an odd row's last element stands alone */
             round_bf16(x + k, (uint16_t *)words, count);
-            for (int i = 0; i < (count + 1) / 2; i++) y[(int64_t)i * PANEL] = words[i];
+            for (int i = 0; i < (count + 1) / 2; i++) y[(int64_t)i * PAIRS_STEP] = words[i];
         }
     }
 }
@@ -189,6 +198,10 @@ static product_store gemm_store(const golem_segment *s, golem_worker *w) {
     return p;
 }
 
+#if defined(GOLEM_TILES)
+#include "gemm_amx.h"
+#endif
+
 /* in: panels of f32, panels of BF16. i: 1 where BF16 weights read the latter. A unit is a chunk of
  * groups of a segment and a block of panels. */
 static void run_gemm(const golem_record *r, golem_worker *w) {
@@ -211,6 +224,12 @@ static void run_gemm(const golem_record *r, golem_worker *w) {
         const float *x = (const float *)base_of(&r->in[pairs], w);
         product_store p = gemm_store(s, w);
         x += (int64_t)first * gemm_lines(s->in, pairs);
+#if defined(GOLEM_TILES)
+        if (pairs) {
+            gemm_unit_tiles(&p, (const uint32_t *)x, from, to, first, count, unpacked);
+            continue;
+        }
+#endif
         gemm_unit(&p, x, pairs, from, to, first, count, unpacked);
     }
 }

@@ -29,7 +29,8 @@ enum { GOLEM_ACT_F32 = 0, GOLEM_ACT_Q8 = 1 };
  * Drawn columns have the scales that lose least. The scales of PROMPT columns are one number for
  * each GOLEM_PROMPT_BLOCK values times powers of two, one for each 16, by which a kernel for many
  * columns may shift sums instead of multiplying them. How prompt columns are recorded is a set's
- * own business: only its `prompt` kernels read what its quantise_prompt wrote. */
+ * own business, also in how many records for 32 values (prompt_records): only its `prompt` kernels
+ * read what its quantise_prompt wrote. */
 typedef struct {
     union {
         float d[2];     /* of q[0..15] and of q[16..31] */
@@ -51,7 +52,7 @@ typedef struct {
     ptrdiff_t x_stride;    /* floats */
     const int32_t *rows;   /* row of x that is column c; NULL: row c. For GOLEM_ACT_F32 */
     const golem_q8 *q;     /* (in / 32, n): block b of column c is q[b * n + c]; GOLEM_ACT_Q8 */
-    int n;                 /* columns side by side in q */
+    int n;                 /* records side by side in q: columns, times prompt_records */
 } golem_act;
 
 /* The values of column c, for GOLEM_ACT_F32. */
@@ -105,7 +106,12 @@ typedef struct {
      * infinity has the effect it has there, but on all 256; so have values that are almost zero. */
     void (*quantise_prompt)(const float *x, int in, golem_q8 *q, int n);
     const golem_prompt_fn *prompt;
+    int prompt_records;    /* records that a prompt column has for 32 values; 0: one */
 } golem_linear_isa;
+
+static inline int golem_prompt_records(const golem_linear_isa *isa) {
+    return isa->prompt_records ? isa->prompt_records : 1;
+}
 
 extern const golem_type golem_types[];
 extern const int golem_type_count;
@@ -113,5 +119,14 @@ int golem_type_index(int ggml_id);                  /* -1 when unknown */
 
 #define GOLEM_DECLARE_LINEAR(NAME) extern const golem_linear_isa golem_linear_##NAME;
 GOLEM_SETS(GOLEM_DECLARE_LINEAR)
+
+/* Whether processor and kernel admit AMX, and it computes what it should. Asks the kernel for leave to
+ * use it, once for the process. */
+enum { GOLEM_AMX_NONE, GOLEM_AMX_WRONG, GOLEM_AMX_WORKS };
+#if defined(__x86_64__)
+int golem_amx_state(void);
+#else
+static inline int golem_amx_state(void) { return GOLEM_AMX_NONE; }
+#endif
 
 #endif

@@ -5,7 +5,7 @@
  * columns side by side in registers. The steps and their order are linear_portable.c's, so the bits
  * are too. One column is limited by memory: the weights are prefetched AHEAD bytes before use.
  */
-#include "linear.h"
+#include "linear_avx512.h"
 
 #if defined(__x86_64__)
 #include "linear_avx512_codes.h"
@@ -231,8 +231,8 @@ INLINE __m128i sums_of(__m512i first, __m512i second) {
 }
 
 /* See linear_portable.c: 32 values are two vectors. */
-__attribute__((target(TARGET))) static void quantise_row(const float *x, int in, golem_q8 *q,
-                                                         int n) {
+__attribute__((target(TARGET))) void golem_avx512_quantise_row(const float *x, int in, golem_q8 *q,
+                                                               int n) {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
     for (int b = 0; b < in / 32; b++, x += 32, q += n) {
         __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
@@ -257,17 +257,18 @@ __attribute__((target(TARGET))) static void quantise_row(const float *x, int in,
 
 #define ENTRY_FLOAT(NAME, ID, WEIGHTS, BYTES) dot_##NAME,
 #define ENTRY_CODES(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) dot_##NAME,
-static const golem_group_fn dot[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT)
-                                         GOLEM_CODE_TYPES(ENTRY_CODES)};
+const golem_group_fn golem_avx512_dot[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT)
+                                               GOLEM_CODE_TYPES(ENTRY_CODES)};
 #define ENTRY_PAIR_FLOAT(NAME, ID, WEIGHTS, BYTES) pair_##NAME,
 #define ENTRY_PAIR(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) pair_##NAME,
-static const golem_pair_fn pairs[] = {GOLEM_FLOAT_TYPES(ENTRY_PAIR_FLOAT)
-                                          GOLEM_CODE_TYPES(ENTRY_PAIR)};
+const golem_pair_fn golem_avx512_pair[] = {GOLEM_FLOAT_TYPES(ENTRY_PAIR_FLOAT)
+                                               GOLEM_CODE_TYPES(ENTRY_PAIR)};
 
 #define ENTRY_PROMPT(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) prompt_##NAME,
 static const golem_prompt_fn prompts[] = {GOLEM_FLOAT_TYPES(ENTRY_PAIR_FLOAT)
                                               GOLEM_CODE_TYPES(ENTRY_PROMPT)};
 
-const golem_linear_isa golem_linear_avx512 = {"avx512", dot,  quantise_row,
-                                              pairs,    quantise_prompt, prompts};
+const golem_linear_isa golem_linear_avx512 = {
+    "avx512",        golem_avx512_dot, golem_avx512_quantise_row,
+    golem_avx512_pair, quantise_prompt,  prompts};
 #endif

@@ -119,9 +119,9 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
                        .stage = (float *)w->scratch, .from = from, .width = (to - from) * LANES};
     if (s->quantised >= 0)
         p.codes = (golem_codes){(golem_q8 *)w->pass->base[s->quantised], stored, stored_drawn, 1,
-                                s->out / 32};
+                                s->out / 32, wide_of(w)};
     for (int i = 0; i < s->finishes; i++) p.operand[i] = base_of(&s->finish[i].operand, w);
-    golem_codes codes = {(golem_q8 *)act->q, columns, drawn, planes, s->in / 32};
+    golem_codes codes = {(golem_q8 *)act->q, columns, drawn, planes, s->in / 32, wide_of(w)};
     golem_act here = *act;
     for (int first = 0, count; first < columns; first += count) {
         int prompt = first >= drawn, both = !prompt && planes == 2, at = first;

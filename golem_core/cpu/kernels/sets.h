@@ -3,8 +3,19 @@
 #ifndef GOLEM_SETS_H
 #define GOLEM_SETS_H
 
+#if defined(__x86_64__) && defined(__has_include)
+#if __has_include(<amxtileintrin.h>)
+#define GOLEM_HAS_AMX   /* the compiler and, its age tells, the assembler */
+#endif
+#endif
+
 #if defined(__x86_64__)
-#define GOLEM_SETS(X) X(portable) X(avx2) X(avx512)
+/* amx_emulated is amx with plain C for its instructions: for tests. */
+#if defined(GOLEM_HAS_AMX)
+#define GOLEM_SETS(X) X(portable) X(avx2) X(avx512) X(amx) X(amx_emulated)
+#else
+#define GOLEM_SETS(X) X(portable) X(avx2) X(avx512) X(amx_emulated)
+#endif
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #define GOLEM_SETS(X) X(portable) X(neon)
@@ -24,6 +35,14 @@ static inline int golem_runs_avx512(void) {
     return golem_runs_avx2() && __builtin_cpu_supports("avx512f") &&
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+}
+static inline int golem_runs_amx_emulated(void) {
+    return golem_runs_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
+int golem_amx_state(void);   /* linear.h */
+static inline int golem_runs_amx(void) {
+    return golem_runs_amx_emulated() && golem_amx_state() == 2;
 }
 #elif defined(__aarch64__)
 /* Every processor of this architecture has NEON; those from about 2018 on its dot products. */

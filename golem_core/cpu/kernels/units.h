@@ -21,12 +21,17 @@ static inline float *unit_at(char *base, const golem_operand *o, int64_t row, in
 
 /* The codes of a record's rows, of which the first `drawn` are drawn and have `planes` columns each:
  * (blocks of 32, drawn · planes) records, then those of the prompt rows, GOLEM_PROMPT_COLUMNS rows
- * after the other: (blocks, GOLEM_PROMPT_COLUMNS) records, at last (blocks, rows that are left). */
+ * after the other: (blocks, GOLEM_PROMPT_COLUMNS) records, at last (blocks, rows that are left). Where a prompt column
+ * has several records, `wide`, these lie side by side. */
 typedef struct {
     golem_q8 *q;
     int64_t rows, drawn;
-    int planes, blocks;
+    int planes, blocks, wide;
 } golem_codes;
+
+static inline int wide_of(const golem_worker *w) {
+    return golem_prompt_records(w->pass->isa->linear);
+}
 
 /* Where a row's records are: q[b * n]. */
 typedef struct {
@@ -38,8 +43,9 @@ static inline golem_code_column column_of(const golem_codes *c, int64_t row) {
     if (row < c->drawn) return (golem_code_column){c->q + row * c->planes, (int)c->drawn * c->planes};
     int64_t at = (row - c->drawn) % GOLEM_PROMPT_COLUMNS, first = row - at;
     int64_t left = c->rows - first;
-    int n = (int)(left < GOLEM_PROMPT_COLUMNS ? left : GOLEM_PROMPT_COLUMNS);
-    return (golem_code_column){c->q + (c->drawn * (c->planes - 1) + first) * c->blocks + at, n};
+    int n = (int)(left < GOLEM_PROMPT_COLUMNS ? left : GOLEM_PROMPT_COLUMNS) * c->wide;
+    int64_t before = c->drawn * c->planes + (first - c->drawn) * c->wide;
+    return (golem_code_column){c->q + before * c->blocks + at * c->wide, n};
 }
 
 /* Values of a row, from its block `from` on, as one column of codes. */

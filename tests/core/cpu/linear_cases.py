@@ -7,6 +7,7 @@ from golem_core.cpu import _linear as linear
 from golem_core.formats.blocks import by_id, dequantise
 
 ISAS = linear.ISAS
+TILED = ("amx", "amx_emulated")  # sets with prompt columns as linear_tiles.h has them
 TYPES = {name: (id, block, size, codes) for id, name, block, size, codes in linear.types()}
 CODE_TYPES = [name for name, (*_, codes) in TYPES.items() if codes]
 FLOAT_TYPES = [name for name, (*_, codes) in TYPES.items() if not codes]
@@ -69,9 +70,10 @@ def pack(name: str, rows: np.ndarray, width: int) -> np.ndarray:
 
 
 def records(x: np.ndarray, isa: str = "portable", prompt: bool = False) -> np.ndarray:
-    """Columns f32 (n, in), drawn or prompt, quantised: u8 (in / 32, n, bytes of a record)."""
+    """Columns f32 (n, in), drawn or prompt, quantised: u8 (in / 32, records, bytes of a record)."""
     n, width = x.shape
-    out = np.zeros((width // 32, n, linear.Q8_BYTES), np.uint8)
+    wide = linear.prompt_records(isa) if prompt else 1
+    out = np.zeros((width // 32, n * wide, linear.Q8_BYTES), np.uint8)
     linear.quantise(isa, x, out.reshape(-1), prompt)
     return out
 
@@ -96,9 +98,23 @@ def parts(q: np.ndarray, isa: str = "portable", prompt: bool = False) -> dict[st
 
 def columns_of(q: np.ndarray, isa: str = "portable", prompt: bool = False) -> np.ndarray:
     """The columns records stand for, in f64: (n, in)."""
+    if prompt and isa in TILED:
+        return tile_columns_of(q)
     f = parts(q, isa, prompt)
     x = f["d"].astype(np.float64)[..., None] * f["q"]
     return x.transpose(1, 0, 2, 3).reshape(q.shape[1], -1)
+
+
+def tile_columns_of(q: np.ndarray) -> np.ndarray:
+    """The same of the prompt columns of linear_tiles.h: base · (4 · high + low)."""
+    whole = q.reshape(len(q), -1, 2 * linear.Q8_BYTES)
+    code = whole[..., :64].copy().view(np.int8).reshape(*whole.shape[:2], 2, 2, 16)
+    base = whole[..., 64:68].copy().view("<f4").astype(np.float64)[..., None]
+    v = 4 * code[..., 0, :].astype(np.int64) + code[..., 1, :]
+    sums = whole[..., 68:80].copy().view("<f4")
+    np.testing.assert_array_equal(sums[..., :2], v.sum(axis=-1))
+    np.testing.assert_array_equal(sums[..., 2], v.sum(axis=(-2, -1)))
+    return (base * v).transpose(1, 0, 2, 3).reshape(whole.shape[1], -1)
 
 
 def prepare(

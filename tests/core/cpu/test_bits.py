@@ -13,7 +13,7 @@ SHAPES = {
     "gemma3": {"post_norms": True, "window": 64, "kv": 1, "heads": 2, "d": 96, "width": 192},
     "f32": {"kind": "F32", "width": 96, "d": 20, "hidden": 100},
 }
-SETS = features()["available"]
+SETS = features()["available"] + features()["emulated"]
 
 
 def executor(shape: str, **options) -> CpuExecutor:

@@ -12,7 +12,7 @@ from golem_core.state import Ring, StateError, States
 from golem_core.state.kinds import CACHE_TYPES, turns
 from tests.core.cpu.decoders import decoder, one_pass
 
-SETS = features()["available"]
+SETS = features()["available"] + features()["emulated"]
 HEADS, KV, COLUMNS = 4, 2, 90
 
 

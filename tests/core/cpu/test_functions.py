@@ -8,7 +8,7 @@ from golem_core.graph.builder import Builder
 from golem_core.graph.ops import UNARY
 from golem_core.reference import ReferenceExecutor
 
-SETS = features()["available"]
+SETS = features()["available"] + features()["emulated"]
 POINTS = np.concatenate(
     [
         np.linspace(-100, 100, 4000),

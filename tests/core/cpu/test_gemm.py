@@ -9,7 +9,7 @@ from golem_core.graph.builder import Builder
 from golem_core.graph.weights import Weight, Weights
 from golem_core.reference import ReferenceExecutor
 
-SETS = features()["available"]
+SETS = features()["available"] + features()["emulated"]
 TYPES = ("F32", "F16", "BF16")
 MAX_N = 700
 

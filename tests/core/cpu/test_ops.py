@@ -9,7 +9,7 @@ from golem_core.cpu import CpuExecutor, features
 from golem_core.reference import ReferenceExecutor
 from tests.core.ops.strategies import CASES, Case
 
-SETS = features()["available"]
+SETS = features()["available"] + features()["emulated"]
 RELAXED = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 

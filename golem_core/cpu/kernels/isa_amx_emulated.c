@@ -1,0 +1,3 @@
+/* The kernels of AMX, with tiles in plain C: what tests compare on other processors. */
+#define GOLEM_EMULATED
+#include "isa_amx.c"
