@@ -15,6 +15,7 @@ from typing import Any
 import falcon
 
 from golem_core.cpu.cores import shown_threads
+from golem_core.cpu.executor import told_set
 from golem_core.embedding import Embedding, open_embedding
 from golem_core.model import Model, ModelError, open_decoder
 from golem_core.model.describe import name_of
@@ -356,6 +357,7 @@ class Service:
                 f"{self.name}: {model.architecture}, {model.blocks} blocks, "
                 f"{engine.context * slots} positions in {slots} slot(s) of {engine.context}, "
                 f"all on cpu, loaded in {took} on {cores}",
+                f"kernels: {told_set()}",
                 _cache_line(model.executor.states),
                 "template: " + ("the file's" if model.template_source == "file" else "built in"),
             ]

@@ -61,6 +61,12 @@ def instruction_set() -> str:
     return asked
 
 
+def told_set() -> str:
+    """The set in use, for a person; and when AMX was tried and failed, that."""
+    wrong = ", for AMX is offered here but does not compute what it should"
+    return instruction_set() + (wrong if _executor.amx_wrong() else "")
+
+
 class CpuExecutor:
     """Executes a program on the processor.
 

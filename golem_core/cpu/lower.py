@@ -86,7 +86,11 @@ class Lowering(RowLowering):
         key = (x.root.id, x.shape, x.offset, x.strides, planes)
         if key not in self._codes:
             x = self.even(x)
-            made = Buffer(f"{x.name} quantised", x.rows, x.width // 32 * Q8_BYTES * max(planes, self.prompt_records))
+            made = Buffer(
+                f"{x.name} quantised",
+                x.rows,
+                x.width // 32 * Q8_BYTES * max(planes, self.prompt_records),
+            )
             self._codes[key] = made
             stores = self._quantise_in_store, self._quantise_in_experts
             if planes > 1 or not any(store(x, made) for store in stores):

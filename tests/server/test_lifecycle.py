@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from golem_core.cpu import features
 from tests.server.conftest import PATIENCE, chat_body, events_of, receive
 from tests.server.test_chat import CHAT
 
@@ -267,6 +268,7 @@ def test_the_start_up_lines(start):
         "tiny: fake, 2 blocks, 512 positions in 2 slot(s) of 256, all on cpu, loaded in "
     )
     assert lines[0].endswith(" on 1 cores")
+    assert lines[1] == f"kernels: {features()['set']}"
     assert "template: the file's" in lines
     assert lines[-1] == (
         f"listening on {server.url}/v1 — 2 conversations at once, batched into one pass"

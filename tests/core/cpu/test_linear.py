@@ -7,7 +7,6 @@ from tests.core.cpu.linear_cases import (
     CODE_TYPES,
     FLOAT_TYPES,
     ISAS,
-    TILED,
     TYPES,
     need,
     pack,
@@ -88,44 +87,6 @@ def test_bits_are_those_of_the_portable_kernel(isa, name):
         columns, _ = prepare(name, x)
         got = product(isa, name, groups, width, columns, 0, 5)
         assert got.tobytes() == product("portable", name, groups, width, columns, 0, 5).tobytes()
-
-
-@pytest.mark.parametrize("name", CODE_TYPES)
-def test_prompt_products_are_those_of_the_portable_kernel_but_for_the_order_of_scales(isa, name):
-    need(isa)
-    if isa in TILED:
-        pytest.skip("rounds prompt columns otherwise")
-    rng = np.random.default_rng(11)
-    for width in widths(name):
-        groups = pack(name, random_rows(name, 48, width, rng), width)
-        x = rng.standard_normal((7, width)).astype(np.float32)
-        mine, theirs = (
-            product(i, name, groups, width, prepare(name, x, "prompt", i)[0], 0, 7, "prompt")
-            for i in (isa, "portable")
-        )
-        assert np.max(np.abs(mine - theirs)) < 1e-6 * np.abs(theirs).max() * width**0.5
-
-
-@pytest.mark.parametrize("name", CODE_TYPES)
-def test_columns_as_tiles_lose_less_than_codes_of_8_bits(isa, name):
-    """Columns with a few values of 10 times the others' size, as models have them, included."""
-    need(isa)
-    if isa not in TILED:
-        pytest.skip("has no tiles")
-    rng = np.random.default_rng(41)
-    width = 2 * max(256, TYPES[name][1])
-    rows = random_rows(name, 48, width, rng)
-    groups, weights = pack(name, rows, width), values(name, rows).astype(np.float64)
-    for loud in (1, 10):
-        x = rng.standard_normal((60, width)).astype(np.float32)
-        x[:, ::100] *= loud
-        truth = x @ weights.T
-        lost = []
-        for how, set in (("prompt", isa), ("prompt", "portable")):
-            columns, _ = prepare(name, x, how, set)
-            got = product(set, name, groups, width, columns, 0, 60, how)
-            lost.append(np.sqrt(np.mean((got - truth) ** 2)))
-        assert lost[0] < 0.7 * lost[1], loud
 
 
 @every_type
