@@ -70,7 +70,7 @@ def test_a_value_is_off_by_half_a_step_of_its_256_at_most(isa):
 @every_code_type
 def test_tiles_of_any_number_of_columns_have_the_bits_of_one(name):
     """Whole tiles, the last 16 again where some are left over, and fewer than a tile."""
-    isa = "amx-emulated"
+    isa = "amx_emulated"
     need(isa)
     rng = np.random.default_rng(47)
     width = max(256, TYPES[name][1]) + TYPES[name][1]
