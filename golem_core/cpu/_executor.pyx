@@ -511,7 +511,7 @@ cdef class Code:
                double seconds):
         """A pass from the record ``first`` on, for about so many seconds; 0: to its end.
 
-        Returns the record to go on from, -1 at the end. Only plans that can be cancelled stop.
+        Returns the record to go on from, -1 at the end.
         """
         cdef int i
         cdef timespec t

@@ -309,9 +309,12 @@ class CompiledPlan:
             return None
         return self._made(number)
 
-    def begin(self, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray]) -> Begun:
-        """A pass of a program without states, its inputs written and nothing run yet."""
-        return Begun(self, self._write(sizes, arrays), tuple(sizes[s] for s in self._symbols))
+    def begin(
+        self, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray], runs: np.ndarray
+    ) -> Begun:
+        """A pass whose inputs are written and of which nothing was run yet."""
+        symbols = tuple(sizes[s] for s in self._symbols)
+        return Begun(self, self._write(sizes, arrays), symbols, runs)
 
     def _write(self, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray]) -> int:
         """Copies inputs to where they are read; the arena that is."""
@@ -376,11 +379,11 @@ class CompiledPlan:
 class Begun:
     """A pass that is run piece by piece."""
 
-    def __init__(self, plan: CompiledPlan, arena: int, symbols: tuple[int, ...]):
+    def __init__(self, plan: CompiledPlan, arena: int, symbols: tuple[int, ...], runs: np.ndarray):
         self._plan = plan
         self._arena = arena
         self._symbols = symbols
-        self._runs = np.zeros((0, 5), np.int32)
+        self._runs = runs
         self._next = 0  # the record to go on from
 
     def advance(self, seconds: float) -> bool:

@@ -17,7 +17,7 @@ from golem_core.cpu.cores import core_numbers, physical_cores, usable_cpus
 from golem_core.cpu.weights import WeightStore
 from golem_core.graph.binding import bind
 from golem_core.graph.program import Program
-from golem_core.graph.values import ProgramError, Value, extent_at
+from golem_core.graph.values import Value, extent_at
 from golem_core.state import States
 
 SPIN = 4000  # looks at a changing word before a thread sleeps: some 50 microseconds
@@ -104,8 +104,8 @@ class CpuExecutor:
         if self.threads < 1:
             raise ValueError(f"{threads} threads; at least 1")
         self.isa = instruction_set()
-        width = self.maxima.get("n", 1)
         if states is None:
+            width = self.maxima.get("n", 1)
             states = States(program.states.values(), slots, context, width, *cache)
         self.states = states
         self.weights = WeightStore() if weights is None else weights
@@ -120,6 +120,7 @@ class CpuExecutor:
         self._vocabulary = vocabulary and (vocabulary, self.maxima["n"], self.maxima["m"])
         self._cancel = np.zeros(1, np.int32)
         self._lock = threading.Lock()
+        self._twin: CpuExecutor | None = None
         spin = SPIN if self.threads <= usable_cpus() else 0
         self._own_pool = beside is None
         if beside is None:
@@ -196,8 +197,32 @@ class CpuExecutor:
             return self._run_checked(inputs, wanted) if made is None else made
 
     def begin(self, inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> Pieces:
-        """A pass of a program without states, to be run in pieces; close it in the end."""
+        """A pass to be run in pieces; close it in the end.
+
+        Where a program keeps states, those of the slots it feeds are nobody's until it is over:
+        one that is given up leaves half of its columns in them.
+        """
         return Pieces(self, inputs, wanted)
+
+    def twin(self, columns: int, wanted: Sequence[str] = ("logits",)) -> CpuExecutor:
+        """An executor of the same program, states, weights and threads whose passes, of so many
+        columns at most, may run between the pieces of one of this executor's.
+
+        Made and planned on the first call, which says how wide it is; closed with this one.
+        """
+        if self._twin is None:
+            narrow = {s: min(most, columns) for s, most in self.maxima.items() if s in "nm"}
+            self._twin = CpuExecutor(
+                self.program,
+                slots=self.slots,
+                context=self.context,
+                maxima=self.maxima | narrow,
+                weights=self.weights,
+                wanted=(wanted,),
+                beside=self,
+                states=self.states,
+            )
+        return self._twin
 
     def _run_checked(self, inputs: Mapping[str, np.ndarray], wanted: Sequence[str]):
         self._pool.check()
@@ -274,6 +299,8 @@ class CpuExecutor:
     def close(self) -> None:
         """Stops the threads and lets go of the weights."""
         with self._lock:
+            if self._twin is not None:
+                self._twin.close()
             if self._own_pool:
                 self._pool.close()
             self._plans.clear()
@@ -297,16 +324,19 @@ class Pieces:
     def __init__(
         self, executor: CpuExecutor, inputs: Mapping[str, np.ndarray], wanted: Sequence[str]
     ):
-        program = executor.program
-        if program.states:
-            raise ProgramError(f"{program.name} keeps states: its passes run whole")
         executor._pool.check()
-        bound = bind(program, inputs, slots=1, context=1, maxima=executor.maxima)
+        bound = bind(
+            executor.program,
+            inputs,
+            slots=executor.slots,
+            context=executor.context,
+            maxima=executor.maxima,
+        )
         self._executor = executor
         executor._lock.acquire()
         try:
             plan, self._empty = executor._needed(wanted, bound.sizes)
-            self._begun = plan.begin(bound.sizes, bound.arrays)
+            self._begun = plan.begin(bound.sizes, bound.arrays, bound.runs)
         except BaseException:
             executor._lock.release()
             raise

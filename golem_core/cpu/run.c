@@ -41,17 +41,17 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Whether a pass that may be cut short is to be: it was cancelled, or its time is over. */
+/* Whether the pass is to stop here: it was cancelled, or its time is over. */
 static int time_to_stop(const walk *all) {
     const golem_pass *pass = all->pass;
-    if (!pass->cancel) return 0;
-    return atomic_load(pass->cancel) || (all->until > 0 && now() > all->until);
+    return (pass->cancel && atomic_load(pass->cancel)) || (all->until > 0 && now() > all->until);
 }
 
 static void run_worker(void *context, int worker) {
     walk *all = context;
     golem_pass *pass = all->pass;
     char *mine = all->scratch + all->scratch_bytes * worker;
+    int may_stop = pass->cancel || all->until > 0;
     golem_worker w = {.pass = pass, .worker = worker, .locals = mine,
                       .scratch = mine + all->local_bytes};
     for (int i = all->from; i < all->count;) {
@@ -66,9 +66,10 @@ static void run_worker(void *context, int worker) {
         }
         w.replica = replicated ? worker : 0;
         if (record->flags & GOLEM_BARRIER && !(replicated && record->flags & GOLEM_UNLESS_REPLICA)) {
-            if (worker == 0 && i > all->from && time_to_stop(all)) atomic_store(&all->stopped_at, i);
+            if (worker == 0 && i > all->from && may_stop && time_to_stop(all))
+                atomic_store(&all->stopped_at, i);
             golem_pool_barrier(pass->pool, worker);
-            if (pass->cancel && atomic_load(&all->stopped_at) == i) return;
+            if (may_stop && atomic_load(&all->stopped_at) == i) return;
         }
         w.next = pass->next + (int64_t)i * 16;
         if (record->chain) {

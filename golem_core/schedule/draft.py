@@ -77,7 +77,7 @@ class Drafting:
         self._foresight = foresight if kind in ("auto", "mtp") else None
         self._prices = prices
         self._longest = longest or min(LONGEST, columns - 1)
-        self._columns = columns
+        self.columns = columns
 
     def plan(self, answers: Sequence[Answer]) -> None:
         """Sets the ``draft`` of every answer that draws."""
@@ -97,7 +97,7 @@ class Drafting:
                     guesses.append((answer, answer.without_end(tokens), chances))
                 if self._foresight is not None and answer.drafter.wants(chances):
                     wishes.append((answer, most))
-        room = self._columns - taken - drawn
+        room = self.columns - taken - drawn
         if wishes:
             better = self._foresight.guess(wishes, drawn, room)
             foreseen = {id(answer) for answer, _, _ in better}

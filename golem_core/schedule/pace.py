@@ -1,7 +1,8 @@
 """How long passes take, learned from those seen, and what that allows the next one.
 
-A prompt that is read beside conversations that draw makes their passes longer. Its share is cut
-so that they notice little of it, and that the prompt gets on all the same.
+A prompt that is read beside conversations that draw makes them wait: in their passes, when it
+ends with one of them, and between their passes otherwise (reading.py). Its share is cut so that
+they wait no more than a small multiple of what they wait without it, and never long.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from statistics import median
 
 import numpy as np
 
-LONGEST = 0.25  # seconds a pass may last while anyone draws
-NOTICED = 0.05  # seconds between two tokens that nobody minds
-STRETCH = 2.5  # a pass may last so many times what it lasts without the prompt
-LEAST = 0.25  # of what it lasts without, that the prompt gets in any case
+LONGEST = 0.25  # seconds between two tokens while a prompt is read
+STRETCH = 2.5  # they may be so many times what they are without the prompt
+LEAST = 0.25  # of what they are without, that the prompt gets in any case
 AIM = 0.85  # of the time there is, so that most passes keep to it
+PATIENCE = 0.5  # seconds of reading in pieces, after which other prompts may join
+PIECES = 12  # that a pass is read in; one of its steps that is longer than a piece is rare then
+NARROWEST = 64  # columns of a pass that is read in pieces, so that it is worth while
+FORGETS = 0.9  # of how late the worst piece was, that is still reckoned with after the next
 LATEST = 5  # passes that say what a prompt column costs
 FIRST = 8  # prompt columns beside drawn ones as long as nothing is known
 OPTIMISM = 0.05  # of a pass's time, that a drawn column more is believed to cost until it was seen
@@ -68,6 +72,7 @@ class Pace:
         self._alone: float | None = None  # seconds a prompt column takes where nobody draws
         self._beside: deque[float] = deque(maxlen=LATEST)  # and beside drawn ones
         self._widest = 0  # prompt columns of the last pass that was not a prompt's short end
+        self._late = 0.0  # seconds that pieces end after their time, at worst of late
 
     def saw(self, drawn: int, prompt: int, seconds: float) -> None:
         """A pass of so many drawn and prompt columns took so long."""
@@ -86,11 +91,30 @@ class Pace:
         line = self.prices.of(drawn)
         return 0.0 if line is None else float(line[drawn])
 
-    def prompt_columns(self, drawn: int) -> int:
-        """Prompt columns that fit beside the drawn ones; at least 1."""
+    def _room(self, drawn: int) -> float:
+        """Seconds that a prompt gets for each time that drawn columns are computed."""
         floor = self._floor(drawn)
-        longest = min(LONGEST, max(NOTICED, STRETCH * floor)) if floor else LONGEST
-        room = AIM * max(longest - floor, LEAST * floor)
+        longest = min(LONGEST, STRETCH * floor) if floor else LONGEST
+        return AIM * max(longest - floor, LEAST * floor)
+
+    def piece(self, drawn: int) -> float:
+        """Seconds after which a pass of prompts is to stop for the drawn columns."""
+        return max(self._room(drawn) - self._late, AIM * LEAST * self._floor(drawn), 1e-6)
+
+    def stopped(self, asked: float, took: float) -> None:
+        """A piece that was to last so long lasted so long."""
+        self._late = max(took - asked, FORGETS * self._late)
+
+    def reading_columns(self, drawn: int) -> int:
+        """Columns of a pass of prompts that is read in pieces beside the drawn ones."""
+        if self._alone is None:
+            return NARROWEST
+        seconds = min(PATIENCE, PIECES * self._room(drawn))
+        return max(NARROWEST, int(seconds / max(self._alone, 1e-9)))
+
+    def prompt_columns(self, drawn: int) -> int:
+        """Prompt columns that fit into a pass of the drawn ones; at least 1."""
+        room = self._room(drawn)
         if self._beside:
             # One pass that the system held up says nothing about the next; two begin to.
             rising = min(list(self._beside)[-2:])

@@ -33,6 +33,7 @@ from golem_core.schedule.errors import (
 from golem_core.schedule.foresight import Foresight
 from golem_core.schedule.pace import Pace
 from golem_core.schedule.passes import PROMPT, Pass, form
+from golem_core.schedule.reading import Reading, in_pieces
 from golem_core.schedule.records import Records
 from golem_core.schedule.request import Step
 from golem_core.schedule.seats import Seats
@@ -85,6 +86,8 @@ class Runner:
             foresight = Foresight(model.prediction, rewinds, self.pace.prices, clock)
             self._wanted = ("logits", "hidden")
         self.drafting = Drafting(draft, draft_n, columns, self.pace.prices, foresight)
+        self._twin: Any = None  # runs passes of those that draw between pieces of prompts
+        self._reading: Reading | None = None  # a pass of prompts that is not over
         self._stats = stats
         self._records = records
         self._name = name
@@ -104,6 +107,8 @@ class Runner:
         """Starts the thread. Not at import or construction: a thread does not survive a fork."""
         if self._thread is not None:
             raise RuntimeError("this engine was started before")
+        if len(self.seats.slots) > 1 and hasattr(self._model.executor, "twin"):
+            self._twin = self._model.executor.twin(self.drafting.columns, self._wanted)
         self.serving = True
         self.process = os.getpid()
         self._thread = threading.Thread(target=self._serve, name="golem-runner", daemon=True)
@@ -124,13 +129,15 @@ class Runner:
             try:
                 self._look_aside()
                 if self.seats.active and self._file_is_unchanged():
-                    self._pass()
+                    self._go_on()
                 if self._settle is not None and not (self.seats.active or self.asides):
                     self._settle = self._settle if self._settle() else None
             except Exception as error:  # a fault of ours: nobody may wait for ever because of it
+                self._end_reading()
                 with self.door:
                     text = f"the runner failed: {error!r}"
                     self._fail(self.seats.active, PassFailed(text), error)
+        self._end_reading()
         with self.door:
             everybody = [*self.seats.active, *self.seats.waiting]
             self._fail(everybody, EngineClosed("the engine closed before the answer ended"))
@@ -161,14 +168,20 @@ class Runner:
             return False
 
     def _admit(self) -> None:
-        """Lets go of answers nobody wants or that take too long, and fills free slots."""
+        """Lets go of answers nobody wants or that take too long, and fills free slots.
+
+        Those in the middle of a pass go when it is over, and who comes waits for that: nothing
+        could be read before.
+        """
         seats = self.seats
         for answers in (seats.active, seats.waiting):
-            for answer in [a for a in answers if a.job.cancelled]:
+            for answer in [a for a in answers if a.job.cancelled and not self._reads(a)]:
                 self.end(answer, "cancelled")
         now = self._clock()
         if self._queue_timeout or self._request_timeout:
             self._time_out(now)
+        if self._reading is not None:
+            return
         if self._cache_ttl:
             seats.expire(now - self._cache_ttl)
         seats.admit(now)
@@ -176,6 +189,8 @@ class Runner:
     def _time_out(self, now: float) -> None:
         """Ends the answers that wait or run for too long; their slots keep what they hold."""
         for answer in [*self.seats.active, *self.seats.waiting]:
+            if self._reads(answer):
+                continue
             age = now - answer.submitted
             if self._request_timeout and age >= self._request_timeout:
                 error = RequestTimeout(self._request_timeout)
@@ -190,7 +205,7 @@ class Runner:
         """Waits a little for requests on their way that could share the pass about to start."""
         active = self.seats.active
         until = self._clock() + self._window()
-        while self.entering and len(active) + self.entering > 1:
+        while self._reading is None and self.entering and len(active) + self.entering > 1:
             columns = sum(1 if a.drawing else a.unread for a in active)
             left = until - self._clock()
             full = columns >= self._model.pass_width or not self.seats.idle
@@ -211,6 +226,7 @@ class Runner:
         if not self._model.file.changed():
             self._looked = now
             return True
+        self._end_reading()
         self._model_changed(self.seats.active)
         return False
 
@@ -218,8 +234,8 @@ class Runner:
         with self.door:
             self._fail(answers, ModelChanged(self._model.path))
 
-    def _pass(self) -> None:
-        """One pass: the model, the draws, the texts."""
+    def _go_on(self) -> None:
+        """A pass; or, while prompts are read in pieces, one of those that draw and a piece."""
         model, active = self._model, self.seats.active
         with self.door:  # nobody else is in the middle of moving
             moves, self.seats.copies = self.seats.copies, []
@@ -227,15 +243,81 @@ class Runner:
             move.run(self._states)
         if not self._plan_drafts(active):
             return
-        batch = form(active, model.pass_width, model.quantum, self.pace, model.widest)
-        if self._debug:
-            self._describe(batch)
+        if self._reading is None:
+            batch = form(active, model.pass_width, model.quantum, self.pace, model.widest)
+            if self._twin is None or not in_pieces(batch, active):
+                self._pass(batch, model.executor)
+                return
+            self._begin_reading(batch.drawn)
+        drawing = [answer for answer in active if answer.drawing]
+        beside = sum(answer.width for answer in drawing) <= self.drafting.columns
+        if drawing and beside:
+            batch = form(drawing, model.pass_width, model.quantum, self.pace)
+            self._pass(batch, self._twin)
+        if self._reading is not None:
+            drawn = sum(answer.width for answer in active if answer.drawing)
+            self._read_on(drawn if beside else 0)
+
+    def _begin_reading(self, drawn: int) -> None:
+        """Starts a pass of prompts to be read in pieces beside so many drawn columns."""
+        model, active = self._model, self.seats.active
+        width = min(self.pace.reading_columns(drawn), model.pass_width)
+        reading = [answer for answer in active if not answer.drawing]
+        batch = form(reading, width, model.quantum, self.pace, model.widest)
+        self._describe(batch)
+        try:
+            self._reading = Reading(model.executor, batch, self._wanted)
+        except Exception as error:
+            self._pass_failed(batch, error)
+
+    def _pass(self, batch: Pass, executor: Any) -> None:
+        """One pass: the model, the draws, the texts."""
+        self._describe(batch)
         start = self._clock()
-        hands = self._hands(batch)
         try:
             self._dealer.prepare(batch)
-            made = model.executor.run(batch.inputs, wanted=self._wanted)
-            logits = made["logits"]
+            made = executor.run(batch.inputs, wanted=self._wanted)
+        except Exception as error:
+            self._pass_failed(batch, error)
+            return
+        self._deal(batch, made, start)
+
+    def _read_on(self, drawn: int) -> None:
+        """A piece of the pass of prompts, as long as so many drawn columns can wait; 0: all."""
+        reading = self._reading
+        seconds = self.pace.piece(drawn) if drawn else 0.0
+        before = reading.seconds
+        try:
+            made = reading.advance(seconds, self._clock)
+        except Exception as error:
+            self._end_reading()
+            self._pass_failed(reading.batch, error)
+            return
+        took = reading.seconds - before
+        if made is None:
+            self.pace.stopped(seconds, took)
+            return
+        self._reading = None
+        try:
+            self._deal(reading.batch, made, self._clock() - reading.seconds)
+        finally:
+            reading.close()
+
+    def _reads(self, answer: Answer) -> bool:
+        """Whether it is in the middle of a pass."""
+        return self._reading is not None and self._reading.holds(answer)
+
+    def _end_reading(self) -> None:
+        """Gives up a pass that is read in pieces; its answers are about to fail."""
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
+
+    def _deal(self, batch: Pass, made: dict[str, Any], start: float) -> None:
+        """The rest of a pass that has its outputs: it took the time since ``start``."""
+        model, running, logits = self._model, len(self.seats.active), made["logits"]
+        hands = self._hands(batch)
+        try:
             self._dealer.deal(hands, logits)
         except Exception as error:
             self._pass_failed(batch, error)
@@ -246,7 +328,7 @@ class Runner:
         now = self._clock()
         self._fed(batch, now)
         self.pace.saw(batch.drawn, batch.columns - batch.drawn, now - start)
-        self._stats.passed(batch, len(active), now - start)
+        self._stats.passed(batch, running, now - start)
         try:
             self._dealer.play(hands, logits, now)
         except Exception as error:
@@ -262,6 +344,7 @@ class Runner:
         try:
             self.drafting.plan(active)
         except Exception as error:
+            self._end_reading()
             text = f"the guessing pass failed: {type(error).__name__}: {error}"
             with self.door:
                 self._fail(active, PassFailed(text), error)
@@ -346,6 +429,8 @@ class Runner:
 
     def _describe(self, batch: Pass) -> None:
         """The line of ``GOLEM_DEBUG_BATCHES``."""
+        if not self._debug:
+            return
         print(
             f"pass: {batch.columns} tokens from {len(batch.runs)} conversation(s), "
             f"last took {go_duration(self.pace.last, 1e-3)}, window {go_duration(self._window())}",

@@ -91,10 +91,49 @@ def test_a_pass_left_half_way_does_no_harm():
         np.testing.assert_array_equal(executor.run({"x": columns(50)}, ("rows",))["rows"], whole)
 
 
-def test_a_program_with_states_runs_whole():
+def decoder():
+    """Three blocks that keep keys, over columns that are read or drawn."""
+    rng = np.random.default_rng(2)
     p = Builder("decoder")
-    x = p.input("x", (p.axis("n", 8), 2, 8))
-    p.output("y", p.attend(x, x, x, p.ring("kv", 2, 8), scale=1.0))
-    executor = CpuExecutor(p.build(), threads=1, context=64)
-    with executor, pytest.raises(ProgramError, match="keeps states"):
-        executor.begin({"x": columns(1)}, ("y",))
+    x = p.input("x", (p.axis("n", 300), WIDTH))
+    for i in range(3):
+        matrix = random_blocks((WIDTH, WIDTH), by_name("Q8_0"), rng, 0.1)
+        w = Weight(f"w{i}", (WIDTH, WIDTH), by_name("Q8_0"), matrix)
+        h = p.heads(p.linear(p.rms_norm(x, None, 1e-6), w), 4)
+        x = p.add(x, p.flat(p.attend(h, h, h, p.ring(f"kv{i}", 4, 16), scale=0.25)))
+    p.output("y", x)
+    return p.build()
+
+
+def fed(slot, count, index, role):
+    """A pass of one run; its columns are those that position had the last time."""
+    rows = np.stack([columns(index + i + 1)[-1] for i in range(count)])
+    return {"x": rows, "runs": np.array([[slot, 0, count, index, role]], np.int32)}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_prompt_read_in_pieces_between_drawn_passes_keeps_every_bit(threads):
+    """Slot 0 is read in pieces, slot 1 is drawn between them by the twin; both in one memory."""
+    options = {"threads": threads, "slots": 2, "context": 512}
+    with CpuExecutor(decoder(), **options) as executor:
+        executor.run(fed(1, 40, 0, 1), ("y",))
+        prompt = executor.run(fed(0, 200, 0, 1), ("y",))["y"].copy()
+        drawn = [executor.run(fed(1, 1, 40 + i, 0), ("y",))["y"].copy() for i in range(30)]
+        then = executor.run(fed(0, 1, 200, 0), ("y",))["y"].copy()
+    with CpuExecutor(decoder(), **options) as executor:
+        twin = executor.twin(4, ("y",))
+        assert executor.twin(4) is twin and twin.states is executor.states
+        executor.run(fed(1, 40, 0, 1), ("y",))
+        passes = 0
+        with executor.begin(fed(0, 200, 0, 1), ("y",)) as begun:
+            while not begun.advance(1e-9):
+                found = twin.run(fed(1, 1, 40 + passes, 0), ("y",))["y"]
+                np.testing.assert_array_equal(found, drawn[passes])
+                passes += 1
+            np.testing.assert_array_equal(begun.outputs["y"], prompt)
+        assert passes > 3
+        np.testing.assert_array_equal(executor.run(fed(0, 1, 200, 0), ("y",))["y"], then)
+        with pytest.raises(ProgramError, match="made for 4"):
+            twin.run(fed(1, 5, 0, 0), ("y",))
+    with pytest.raises(RuntimeError, match="closed"):
+        twin.run(fed(1, 1, 0, 0), ("y",))

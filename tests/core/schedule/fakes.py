@@ -195,6 +195,79 @@ class FakeExecutor:
         return {"logits": self.after(seen, logits)}
 
 
+class PiecewiseExecutor(FakeExecutor):
+    """One whose passes can be run in pieces; time is what its clock says.
+
+    cost: runs -> seconds of a pass. step: seconds of a step, between which a pass can stop. held:
+    called before every piece.
+    """
+
+    def __init__(self, *args, clock, cost, step=0.0, **fields):
+        super().__init__(*args, **fields)
+        self.clock = clock
+        self.cost = cost
+        self.step = step
+        self.held = lambda: None
+        self.open = None  # the pass that is run in pieces
+        self.twins = 0  # passes between pieces
+
+    def run(self, inputs, wanted=("logits",)):
+        assert self.open is None, "a pass of the executor beside one in pieces"
+        return self._whole(inputs, wanted)
+
+    def _whole(self, inputs, wanted):
+        made = super().run(inputs, wanted)
+        self.clock.now += self.cost(self.seen[-1].runs)
+        return made
+
+    def twin(self, columns, wanted):
+        return _Twin(self, columns)
+
+    def begin(self, inputs, wanted):
+        assert self.open is None
+        self.open = _Pieces(self, inputs, wanted)
+        return self.open
+
+
+class _Twin:
+    def __init__(self, executor, columns):
+        self._executor, self._columns = executor, columns
+
+    def run(self, inputs, wanted=("logits",)):
+        assert len(inputs["tokens"]) <= self._columns
+        slots = set(inputs["runs"][:, 0].tolist())
+        if self._executor.open is not None:
+            assert not slots & self._executor.open.slots
+            self._executor.twins += 1
+        return self._executor._whole(inputs, wanted)
+
+
+class _Pieces:
+    def __init__(self, executor, inputs, wanted):
+        self._executor, self._inputs, self._wanted = executor, inputs, wanted
+        self._left = executor.cost(inputs["runs"].tolist())
+        self.slots = set(inputs["runs"][:, 0].tolist())
+        self.outputs = None
+
+    def advance(self, seconds):
+        executor = self._executor
+        executor.held()
+        steps = max(1, -(-seconds // executor.step)) if executor.step else 0
+        took = min(self._left, max(seconds, steps * executor.step) if seconds else self._left)
+        self._left -= took
+        executor.clock.now += took
+        if self._left > 0:
+            return False
+        now = executor.clock.now
+        self.outputs = executor._whole(self._inputs, self._wanted)
+        executor.clock.now = now
+        return True
+
+    def close(self):
+        if self._executor.open is self:
+            self._executor.open = None
+
+
 @dataclass
 class FakeModel:
     slots: int = 1

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golem_core.schedule import Engine
-from golem_core.schedule.pace import LONGEST, NOTICED, STRETCH, Pace, Prices
+from golem_core.schedule.pace import LONGEST, STRETCH, Pace, Prices
 from tests.core.schedule.fakes import WAIT, FakeClock, FakeModel, ask
 
 READER = 3000  # tokens of the prompt that is read beside
@@ -60,7 +60,7 @@ def test_a_pass_beside_draws_keeps_to_its_time_and_uses_it(draw, fixed, column, 
     fixed *= draw
     read = beside(draw, fixed, column, deeper)
     assert sum(prompt for _, prompt in read) == READER
-    longest = min(LONGEST, max(NOTICED, STRETCH * draw))
+    longest = min(LONGEST, STRETCH * draw)
     cheapest = draw + fixed + column * (1 + deeper)  # one column: no prompt gets less
     settled = [took for took, _ in read[3:]]
     assert max(settled, default=0) <= max(longest, 1.25 * draw, cheapest) * 1.05
