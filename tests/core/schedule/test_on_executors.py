@@ -9,6 +9,7 @@ import pytest
 from golem_core.model import open_decoder
 from golem_core.sample import SamplerParams
 from golem_core.schedule import Engine, Request
+from golem_core.schedule.pace import Pace
 from tests.core.schedule.fakes import WAIT, FakeClock, Gate, together
 from tests.plugins import tiny
 
@@ -86,6 +87,28 @@ def test_a_prompt_that_parts_within_what_was_read_gets_what_a_cold_one_gets(path
             assert warm.cached_tokens <= shared
             if running.model.window == 0:
                 assert warm.cached_tokens == shared
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "qwen35-mtp"])
+def test_a_prompt_read_in_pieces_beside_one_that_draws_changes_neither(kind, tmp_path, monkeypatch):
+    """Pieces of one step each: windows, recurrent states and prediction blocks in the middle."""
+    path = tiny.write(tmp_path / "tiny.gguf", kind)
+    talk, text = prompt(8, 10), prompt(9, 400)
+    with engine(path) as one:
+        alone = [drawn(one, tokens, max_tokens=n).tokens for tokens, n in ((talk, 250), (text, 9))]
+    monkeypatch.setattr(Pace, "piece", lambda self, drawn: 1e-9)
+    with engine(path, parallel=2, context=2048) as both:
+        passes = []
+        run = both.model.executor.twin(0).run
+        both.model.executor.twin(0).run = lambda *args, **named: (
+            passes.append(1) or run(*args, **named)
+        )
+        params = SamplerParams(seed=1, temperature=1, ignore_eos=True)
+        talks = both.submit(Request(talk, max_tokens=250, params=params))
+        talks.steps(WAIT)
+        reads = drawn(both, text, max_tokens=9)
+        assert [talks.wait(WAIT).tokens, reads.tokens] == alone
+        assert len(passes) > 20
 
 
 def test_the_next_turn_of_a_conversation_is_fed_only_what_is_new(path):
