@@ -2,7 +2,8 @@
 
 A delta net's matrix holds everything it has read in one state: going back means having kept a
 copy. A slot keeps a few, at places a later prompt is likely to part from this one: where an
-earlier prompt parted, and every 1,024 positions of a long prompt.
+earlier prompt parted, every 1,024 positions of a long prompt, and before its last token, so that
+the same prompt again (an answer drawn anew, a slot restored) costs one position.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Checkpoints:
         if not self._count:
             return []
         places = set(range((start // EVERY + 1) * EVERY, end, EVERY))
+        if end - start > FLOOR:  # else reading again is cheaper than a pass for one token
+            places.add(end - 1)
         if start < shared < end and shared >= FLOOR:
             places.add(shared)
         return sorted(places)

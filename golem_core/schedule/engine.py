@@ -102,7 +102,11 @@ class Engine:
         self._clock = clock
         self._states = states
         self.checkpoint_bytes = states.recurrent_bytes  # of one
-        self.checkpoints = granted(checkpoints, slots, self.checkpoint_bytes, checkpoint_memory)
+        # One more is of the end of the last prompt.
+        self._copies = granted(
+            checkpoints and checkpoints + 1, slots, self.checkpoint_bytes, checkpoint_memory
+        )
+        self.checkpoints = min(checkpoints, self._copies)
         self._seats = Seats(
             [self._slot(i) for i in range(slots)],
             self.stats,
@@ -132,7 +136,7 @@ class Engine:
         states = self._states
         rings = [(r.declaration, r.capacity) for r in states.rings.values()]
         sliding = [(d.window, capacity // d.rate) for d, capacity in rings if d.window]
-        kept = Checkpoints(self.checkpoints) if states.recurrent else None
+        kept = Checkpoints(self._copies) if states.recurrent else None
         return Slot(index, states.context, RingOwners(sliding), kept)
 
     # ---- any thread ----

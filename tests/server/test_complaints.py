@@ -2,7 +2,7 @@
 
 Numbers are those of the list these come from; 1, 3, 4 and 5 stand beside what they are about
 (test_turns_across_dialects.py, test_llama_completion.py, test_ollama.py, test_ollama_client.py),
-as does 11 (test_ollama_client.py).
+as does 11 (test_ollama_client.py); 1 and 2 are here for memories that cannot be rewound.
 """
 
 import base64
@@ -11,11 +11,72 @@ import json
 import numpy as np
 import openai
 import pytest
+from falcon.testing import TestClient
 
+from golem_core.plugins import load_plugins
+from golem_server import config
+from golem_server.app import create_app
+from golem_server.service import Service
+from tests.plugins import tiny as tiny_models
 from tests.server.conftest import PATIENCE, chat_body, receive, reset
 from tests.server.recorded import BANNED, Recorded
 from tests.server.test_chat import CHAT, stream
 from tests.server.test_tools import CALL, TOOLS
+
+# ---- 1 and 2, for sliding windows and recurrent states ----
+
+
+def serve_tiny(path, folder):
+    plugins = load_plugins()
+    flags = ["-model", str(path), "-slot-save-path", str(folder), "-context", "2048", "-parallel"]
+    service = Service(config.load([*flags, "1", "-threads", "2"], plugins, {}).settings, plugins)
+    client = TestClient(create_app(service))
+    service.load()
+    client.service = service
+    return client
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gemma4-e2b", "qwen35"])
+def test_complaints_1_and_2_windows_and_recurrent_states_are_not_read_again(tmp_path, name):
+    """ "forcing full prompt re-processing": every turn, and after every restore."""
+    path = tiny_models.write(tmp_path / "tiny.gguf", name)
+    rng = np.random.default_rng(1)
+    turns = [rng.integers(20, 400, 300).tolist() for _ in range(3)]
+
+    def ask(client, prompt):
+        body = {"prompt": prompt, "n_predict": 20, "ignore_eos": True, "return_tokens": True}
+        answer = client.simulate_post("/completion", json=body | {"temperature": 0}).json
+        return answer["tokens"], answer["timings"]
+
+    def act(client, action):
+        answer = client.simulate_post(f"/slots/0?action={action}", json={"filename": "a"})
+        assert answer.status_code == 200, answer.text
+
+    client = serve_tiny(path, tmp_path)
+    try:
+        prompt = turns[0]
+        drawn, _ = ask(client, prompt)
+        for turn in turns[1:]:
+            held = len(prompt) + len(drawn) - 1  # the last token is not fed
+            prompt = prompt + drawn + turn
+            drawn, told = ask(client, prompt)
+            assert told["cache_n"] == held
+            again, told = ask(client, prompt)  # drawn anew
+            assert (again, told["cache_n"]) == (drawn, len(prompt) - 1)
+        act(client, "save")
+        drawn, _ = ask(client, prompt)
+    finally:
+        client.service.close()
+    client = serve_tiny(path, tmp_path)
+    try:
+        act(client, "restore")
+        again, told = ask(client, prompt)
+        assert (again, told["cache_n"], told["prompt_n"]) == (drawn, len(prompt) - 1, 1)
+        again, told = ask(client, prompt + drawn + turns[0])
+        assert told["cache_n"] == len(prompt) + len(drawn) - 1
+    finally:
+        client.service.close()
+
 
 # ---- 2 ----
 

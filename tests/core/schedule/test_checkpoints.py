@@ -49,6 +49,15 @@ def test_without_copies_it_is_continued_or_read_again():
         assert fed(engine, [1, 2, 9, 9]) == 4
 
 
+def test_the_same_prompt_again_costs_one_position():
+    """Drawn anew at once, and after the conversation has gone on past another copy."""
+    sheet = text(0, 700)
+    with Engine(recurrent(), checkpoints=2) as engine:
+        assert [fed(engine, sheet) for _ in range(3)] == [700, 1, 1]
+        assert fed(engine, [*sheet, *text(1, 400)]) == 400
+        assert fed(engine, sheet) == 1
+
+
 def test_a_long_prompt_leaves_a_copy_every_1024_positions():
     sheet = text(0, 3800)
     model = recurrent()
@@ -80,8 +89,10 @@ def test_early_ones_are_not_worth_it():
     kept = Checkpoints(2)
     assert kept.room(FLOOR - 1, 8) is None
     assert kept.room(FLOOR, 8) is not None
-    assert kept.wanted(0, FLOOR - 1, 900) == []
-    assert kept.wanted(0, FLOOR, 900) == [FLOOR]
+    assert kept.wanted(0, FLOOR - 1, FLOOR) == []
+    assert kept.wanted(0, FLOOR - 1, 900) == [899]
+    assert kept.wanted(0, FLOOR, 900) == [FLOOR, 899]
+    assert kept.wanted(900 - FLOOR, FLOOR, 900) == []  # little was read
 
 
 @given(st.integers(0, 5000), st.integers(0, 5000), st.integers(1, 5000))
@@ -89,6 +100,8 @@ def test_where_copies_are_wanted(start, shared, end):
     places = {p for p in range(start + 1, end) if p % EVERY == 0}
     if start < shared < end and shared >= FLOOR:
         places.add(shared)
+    if end - start > FLOOR:
+        places.add(end - 1)
     assert Checkpoints(3).wanted(start, shared, end) == sorted(places)
     assert Checkpoints(0).wanted(start, shared, end) == []
 
