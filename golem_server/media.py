@@ -35,6 +35,7 @@ FETCHED = {
     "video": "videos over the network",
 }
 LEAST_BASE64 = 16  # characters below which a text is a file's name rather than bytes
+LONGEST_NAME = 1024  # characters above which it is bytes
 
 
 class Where(str):
@@ -97,11 +98,17 @@ class Sight:
     def _data(self, where: str, address: str) -> bytes | str:
         if address.startswith("data:"):
             return _of_data(where, address)
-        if not address.startswith("file://"):
-            data = _decoded(address) if len(address) >= LEAST_BASE64 else None
-            if data is not None:
+        if not address.startswith("file://") and len(address) >= LEAST_BASE64:
+            data = _decoded(address)
+            if data is not None and not self._names_a_file(address):
                 return data
         return address.removeprefix("file://")
+
+    def _names_a_file(self, address: str) -> bool:
+        """Whether what reads as base64 is the name of a file below the media root, as many are."""
+        if self._root is None or len(address) > LONGEST_NAME:
+            return False
+        return (self._root / address.lstrip("/")).is_file()
 
     def _open(self, medium: Medium) -> int:
         """The descriptor of a file below the media root.

@@ -70,9 +70,10 @@ def place(model: Any, text: str, rows: Sequence[Rows], salt: str) -> tuple[list[
     found = [kind for kind, _ in pieces if kind]
     if found != [one.kind for one in rows]:
         raise MediaError(
-            f"the chat template has {len(found)} places for media where the conversation has "
-            f"{len(rows)}, or in another order: this model's own template has one for each; "
-            "start the server with -builtin-template, or open it with builtin_template=True"
+            f"the chat template has written {len(found)} places for the conversation's {len(rows)} "
+            "pictures and recordings, or in another order: many have none in a system message, so "
+            "send them in the user's; if they are there, start the server with -builtin-template "
+            "(in Python: builtin_template=True), which has a place for each"
         )
     tokens: list[int] = []
     spans: list[Span] = []

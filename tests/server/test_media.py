@@ -27,6 +27,8 @@ def files(tmp_path_factory):
     plain = tiny.write(folder / "plain.gguf", "gemma4-e2b", "F32")
     (folder / "pictures").mkdir()
     (folder / "pictures" / "cat.png").write_bytes(picture(1))
+    (folder / "pictures" / "my/holiday/photos").mkdir(parents=True)
+    (folder / "pictures" / "my/holiday/photos/00").write_bytes(picture(1))  # reads as base64
     (folder / "secret.png").write_bytes(picture(2))
     (folder / "pictures" / "out.png").symlink_to(folder / "secret.png")
     write_seeing_model(folder / "model.gguf", plain)
@@ -137,6 +139,7 @@ def test_every_way_to_send_a_picture_is_the_same_picture(client, server):
         "file://cat.png",
         "cat.png",
         "/cat.png",
+        "my/holiday/photos/00",
     ]
     answers = [
         ask(client, user({"type": "image_url", "image_url": {"url": way}}, text("x")))
@@ -300,6 +303,14 @@ def test_folders_that_are_named_leave_no_descriptor_open(server):
     for _ in range(20):
         assert server.post(CHAT, {"messages": [user(part)]})[0] == 400
     assert len(os.listdir(folder)) < before + 10
+
+
+def test_a_picture_where_the_template_has_no_place_for_one_is_refused(server):
+    system = {"role": "system", "content": [seen(picture(1)), text("x")]}
+    status, told = server.post(CHAT, {"messages": [system, user(text("a"))]})
+    assert status == 400
+    assert "0 places for the conversation's 1 pictures" in told["error"]["message"]
+    assert "send them in the user's" in told["error"]["message"]
 
 
 def test_what_a_projector_can_is_told(server):
