@@ -18,6 +18,7 @@ from golem_core.graph.values import ProgramError
 from golem_core.graph.weights import Weight
 from golem_core.reference import ReferenceExecutor
 from tests.core.cpu.decoders import Maker, decoder, one_pass
+from tests.rounding import ROOM, columns_rounded, median_distance, prompt_rule
 
 
 def make(program=None, **options) -> CpuExecutor:
@@ -29,14 +30,17 @@ def threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def test_a_decoder_comes_close_to_the_reference():
+@pytest.mark.parametrize("isa", features()["available"] + features()["emulated"])
+def test_a_decoder_is_as_far_from_the_reference_as_rounding_its_columns_takes_it(isa, monkeypatch):
+    monkeypatch.setenv("GOLEM_CPU", isa)
     program = decoder("Q8_0", head_norms=True)
-    truth = ReferenceExecutor(program, slots=2, context=64)
+    truth, rounded = (ReferenceExecutor(program, slots=2, context=64) for _ in range(2))
     with make(program) as ex:
         for runs in ([(1, 20, 0, 1)], [(1, 1, 20, 0), (0, 9, 0, 1)], [(0, 1, 9, 0), (1, 1, 21, 0)]):
             mine, theirs = (e.run(one_pass(*runs))["logits"] for e in (ex, truth))
-            error = np.sqrt(np.mean((mine - theirs) ** 2) / np.mean(theirs**2))
-            assert error < 0.03
+            with columns_rounded(prompt_rule(isa)):
+                expected = median_distance(rounded.run(one_pass(*runs))["logits"], theirs)
+            assert 1e-4 < median_distance(mine, theirs) < ROOM * expected
 
 
 def test_scoring_nothing_gives_empty_logits_and_still_stores_the_prompt():
