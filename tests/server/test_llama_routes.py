@@ -2,6 +2,7 @@
 
 import pytest
 
+from golem_core.schedule import energy
 from golem_server.card import fim_tokens
 from golem_server.infill import fill
 from golem_server.llama_slot_files import SlotFiles, valid_name
@@ -320,8 +321,46 @@ def test_metrics_have_llama_servers_names_and_count(tiny):
     assert metrics(tiny)["llamacpp:predicted_tokens_seconds"] == 0  # nothing since
     assert after["golem_slots"] == 2
     assert after['golem_first_token_seconds{quantile="0.5"}'] > 0
-    for name in ("prompt_seconds_total", "n_decode_total", "n_tokens_max", "requests_deferred"):
-        assert f"llamacpp:{name}" in after
+    assert {name for name in after if name.startswith("llamacpp:")} == {
+        f"llamacpp:{name}"
+        for name in (
+            *("prompt_tokens_total", "prompt_tokens_cached_total", "prompt_seconds_total"),
+            *("tokens_predicted_total", "tokens_predicted_seconds_total", "n_decode_total"),
+            *("spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total"),
+            *("spec_decode_num_accepted_tokens_total", "n_tokens_max", "prompt_tokens_seconds"),
+            *("predicted_tokens_seconds", "requests_processing", "requests_deferred"),
+            "n_busy_slots_per_decode",
+        )
+    }
+
+
+def test_joules_are_told_by_every_dialect_and_summed(tiny, tmp_path, monkeypatch):
+    """A package whose counter goes on by 1.5 J a reading and starts again after 4 J."""
+    package = tmp_path / "intel-rapl:0"
+    package.mkdir()
+    counter = package / "energy_uj"
+    for name, text in (("name", "package-0"), ("max_energy_range_uj", "3999999")):
+        (package / name).write_text(text)
+    counter.write_text("2000000")
+    measured = energy.Energy(tmp_path)
+
+    def read(path):
+        text = path.read_text()
+        if path == counter:
+            counter.write_text(str((int(text) + 1_500_000) % 4_000_000))
+        return text
+
+    monkeypatch.setattr(energy, "_text", read)
+    monkeypatch.setattr(tiny.service.engine, "_energy", measured)
+    messages = [{"role": "user", "content": "hello"}]
+    told = [tiny.native("hello world", n_predict=2)["timings"]["energy_j"] for _ in range(3)]
+    body = {"messages": messages, "max_tokens": 2}
+    told.append(tiny.ask("/v1/chat/completions", body)["timings"]["energy_j"])
+    body = {"model": "m", "messages": messages, "stream": False, "options": {"num_predict": 2}}
+    told.append(tiny.ask("/api/chat", body)["energy_j"])
+    assert told == [1.5] * 5
+    assert tiny.look("/golem/records")["records"][-1]["energy_j"] == 1.5
+    assert metrics(tiny)["golem_energy_joules_total"] >= 7.5
 
 
 def test_records_hold_the_last_answers_and_nothing_of_their_texts(tiny):
