@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import pytest
 from falcon.testing import TestClient
@@ -12,7 +13,7 @@ from golem_server.app import create_app
 from golem_server.service import Service
 from tests.paths import data
 from tests.plugins.laya_oracle import assert_equal, body_of, cases, unpack
-from tests.server.conftest import Running
+from tests.server.conftest import Running, reset
 
 PATH, BATCH = "/v1/systemone", "/v1/systemone/batch"
 EXTRA = {
@@ -148,3 +149,30 @@ def test_a_chunked_body_over_the_limit_is_refused_while_it_is_read(running):
     pieces = (b" " * 65536 for _ in range(17))
     status, _, body = running.request("POST", PATH, pieces)
     assert (status, json.loads(body)) == (413, EXTRA["too_big_chunked"]["body"])
+
+
+def computed(running):
+    """Questions that went through the model so far."""
+    text = running.request("GET", "/metrics")[2].decode()
+    return float(re.search(r'golem_batch_items_total{of="laya"} (\S+)', text)[1])
+
+
+@pytest.mark.parametrize("leave", [lambda c: c.close(), reset], ids=["close", "reset"])
+def test_nothing_is_decided_for_a_client_that_left(running, leave):
+    """But the questions of the pass that runs."""
+    question = {"type": "noul", "instructions": "Is it so, or is it not? " * 20}
+    asked = {
+        "states": ["something to read. " * 60 + str(i) for i in range(64)],
+        "questions": {str(i): question for i in range(64)},
+    }
+    before, start = computed(running), len(running.log)
+    connection = running.open(BATCH, asked)
+    running.until(lambda: computed(running) > before)
+    leave(connection)
+    running.wait_for_line(rf"POST {BATCH} 499 ", start)
+    one = {"state": "s", "questions": {"q": question}}
+    assert running.post(PATH, one)[0] == 200  # after the running pass
+    done = computed(running)
+    assert done - before < 64 * 64 / 2
+    assert running.post(PATH, one)[0] == 200
+    assert computed(running) == done + 1
