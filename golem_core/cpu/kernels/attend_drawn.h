@@ -8,6 +8,8 @@
 
 #include "attend.h"
 
+enum { AHEAD = 24 };        /* lines on their way to the cache before the one that is read */
+
 /* What a chunk gives for each of the share query heads: its largest score, the sum of its weights
  * and the weighted sum of its values. */
 typedef struct {
@@ -68,21 +70,21 @@ static inline vf vsum16(const float *x) {
 #endif
 }
 
-/* part[head][slot] = the products of one key with each query, not yet summed over lanes */
+/* part[head][slot] = the products of one key with each query, not yet summed over lanes. last:
+ * elements of the last vector. */
 static inline __attribute__((always_inline)) void multiply_key(const drawn_scratch *t,
-                                                               const void *key, int d,
+                                                               const void *key, int last,
                                                                const int vectors, int share,
                                                                int slot, const int type) {
     vf k[vectors];
-    for (int v = 0; v < vectors; v++) {
-        int left = d - v * LANES;
-        k[v] = ring_read(type, key, v * LANES, left < LANES ? left : LANES);
-    }
-    for (int h = 0; h < share; h++) {
-        const float *q = t->query + h * vectors * LANES;
+    for (int v = 0; v < vectors; v++)
+        k[v] = ring_read(type, key, v * LANES, v + 1 < vectors ? LANES : last);
+    const float *q = t->query;
+    float *part = t->part + slot * LANES;
+    for (int h = 0; h < share; h++, q += vectors * LANES, part += LANES * LANES) {
         vf sum = vmul(vload(q), k[0]);
         for (int v = 1; v < vectors; v++) sum = vfma(vload(q + v * LANES), k[v], sum);
-        vstore(t->part + (h * LANES + slot) * LANES, sum);
+        vstore(part, sum);
     }
 }
 
@@ -93,10 +95,13 @@ static inline __attribute__((always_inline)) void add_block(
     vf sum[4][4];
     for (int h = 0; h < heads; h++)
         for (int v = 0; v < vectors; v++) sum[h][v] = vload(acc + h * wide + v * LANES);
-    for (int j = from; j < to; j++) {
+    value += from * bytes;
+    for (int j = from; j < to; j++, value += bytes) {
         vf x[4];
+        for (int v = 0; v < vectors; v += 2)
+            __builtin_prefetch(value + AHEAD * bytes + 2 * (v0 + v * LANES));
         for (int v = 0; v < vectors; v++)
-            x[v] = ring_read(type, value + j * bytes, v0 + v * LANES,
+            x[v] = ring_read(type, value, v0 + v * LANES,
                              v + 1 < vectors ? LANES : count);
         for (int h = 0; h < heads; h++) {
             vf p = vset(scores[h * CHUNK + j]);
@@ -139,13 +144,19 @@ static inline __attribute__((always_inline)) void multiply_keys(const attention 
                                                                 const drawn_scratch *t,
                                                                 const char *key, int64_t bytes,
                                                                 const int type) {
-    int vectors = padded(a->d) / LANES;
-    for (int l = 0; l < LANES; l++, key += bytes) switch (vectors) {
-        case 4: multiply_key(t, key, a->d, 4, a->share, l, type); break;
-        case 8: multiply_key(t, key, a->d, 8, a->share, l, type); break;
-        case 16: multiply_key(t, key, a->d, 16, a->share, l, type); break;
-        default: multiply_key(t, key, a->d, vectors, a->share, l, type);
-        }
+    int vectors = padded(a->d) / LANES, last = a->d - (vectors - 1) * LANES;
+#define MULTIPLY(VECTORS, LAST) \
+    for (int l = 0; l < LANES; l++, key += bytes) { \
+        for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(key + AHEAD * bytes + at); \
+        multiply_key(t, key, LAST, VECTORS, a->share, l, type); \
+    }
+    switch (last == LANES ? vectors : 0) {
+    case 4: MULTIPLY(4, LANES); break;
+    case 8: MULTIPLY(8, LANES); break;
+    case 16: MULTIPLY(16, LANES); break;
+    default: MULTIPLY(vectors, last);
+    }
+#undef MULTIPLY
 }
 
 /* Keys low .. high, all of one chunk, for the query heads of one key head. */
