@@ -111,7 +111,7 @@ class Document:
         if schema is False:
             return []
         if not isinstance(schema, dict):
-            raise SchemaError("", path, "schema must be an object")
+            raise SchemaError(keyword_of(path), path, "schema must be an object")
         check(path, schema)
         result = [Alternative((Flat(path, schema),))]
         if "$ref" in schema:
@@ -168,6 +168,15 @@ class Document:
         return target
 
 
+def keyword_of(path: str) -> str:
+    """The keyword that the schema at a path stands in, "" for the document itself."""
+    keyword, parts = "", iter(path.split("/")[1:])
+    for keyword in parts:
+        if keyword in _OF_SEVERAL:
+            next(parts, None)
+    return keyword
+
+
 def _product(
     a: Sequence[Alternative], b: Sequence[Alternative], keyword: str, path: str
 ) -> list[Alternative]:
@@ -202,6 +211,8 @@ def check(path: str, schema: dict[str, Any]) -> None:
             raise SchemaError(keyword, path, reason)
 
 
+_OF_SEVERAL = {"properties", "patternProperties", "prefixItems", "allOf", "anyOf", "oneOf"}
+_OF_SEVERAL |= {"$defs", "definitions"}  # keywords that hold schemas by name or number
 _NOT_KEPT = {"not", "contains", "$dynamicRef", "$recursiveRef"}
 _NOT_KEPT_UNLESS_EMPTY = {"dependentRequired", "dependentSchemas", "dependencies"}
 

@@ -11,6 +11,8 @@ from golem_core.sample.grammar.automaton import Automaton, TooLarge, both, of_le
 from golem_core.sample.grammar.document import Document, Flat
 from golem_core.sample.grammar.errors import SchemaError
 
+SHOWN = 80  # characters of a pattern in an error
+
 _YEAR = "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3})"
 _LEAP = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 _DATE = (
@@ -159,7 +161,8 @@ def pattern_automaton(pattern: str, path: str, keyword: str, *, wide: bool = Fal
         if error.invalid:
             message = f"Invalid pattern {pattern}: {error} ({keyword} at {path})"
             raise SchemaError(keyword, path, str(error), message) from None
-        reason = f"{keyword} {pattern!r} is not kept exactly: {error}"
+        shown = pattern if len(pattern) <= SHOWN else pattern[:SHOWN] + "…"
+        reason = f"{keyword} {shown!r} is not kept exactly: {error}"
         raise SchemaError(keyword, path, reason) from None
 
 

@@ -48,7 +48,7 @@ class Objects:
             elif name in required:
                 return self._converter.never(flats, "required")
         low, high = merged.least(flats, "minProperties"), merged.most(flats, "maxProperties")
-        if high is not None and len(required) > high:
+        if high is not None and max(low, len(required)) > high:
             return self._converter.never(flats, "maxProperties")
         needs_more = low > len(members)
         others = NEVER

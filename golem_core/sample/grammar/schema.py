@@ -16,7 +16,13 @@ from typing import Any
 
 from golem_core.sample.grammar import json_text, merged, numbers
 from golem_core.sample.grammar.automaton import TooLarge, words
-from golem_core.sample.grammar.document import Alternative, Document, Flat, identity
+from golem_core.sample.grammar.document import (
+    Alternative,
+    Document,
+    Flat,
+    identity,
+    keyword_of,
+)
 from golem_core.sample.grammar.errors import GrammarError, GrammarLimit, SchemaError
 from golem_core.sample.grammar.expressions import (
     NEVER,
@@ -70,9 +76,11 @@ def grammar_of(schema: Any, *, padded: bool = False) -> Grammar:
     except GrammarError as error:
         raise SchemaError("$ref", "#", f"$ref: {error}") from None
     if grammar.never:
-        keyword, path = converter.nothing[0] if converter.nothing else ("", "#")
-        cause = f": {keyword} leaves none" if keyword else ""
-        raise SchemaError(keyword, path, f"no value satisfies the schema{cause}")
+        if not converter.nothing:  # nothing is forbidden, so it never comes to an end
+            reason = "no value satisfies the schema: $ref asks for ever more of it"
+            raise SchemaError("$ref", "#", reason)
+        keyword, path = converter.nothing[0]
+        raise SchemaError(keyword, path, f"no value satisfies the schema: {keyword} leaves none")
     return grammar
 
 
@@ -97,14 +105,18 @@ class Converter:
         while self._waiting:
             paths, rule = self._waiting.pop()
             options = [self._alternative(a) for a in self.document.together(paths)]
+            if not options:
+                self._nothing_is_chosen(paths)
             rule.body = alt(*options)
         return root
 
     def value(self, paths: Iterable[str]) -> Expression:
         """A value that satisfies the schemas at these paths; written once, however often used."""
         schemas = {path: self.document.at(path) for path in paths}
-        if any(schema is False for schema in schemas.values()):
-            return NEVER
+        for path, schema in schemas.items():
+            if schema is False:
+                self.nothing.append((keyword_of(path), path))
+                return NEVER
         key = tuple(sorted(path for path, schema in schemas.items() if schema is not True))
         if not key:
             return self.notation.value
@@ -148,6 +160,14 @@ class Converter:
                             "counted from 0, and must not; tell them apart by a required "
                             "property with different constants, or use anyOf",
                         )
+
+    def _nothing_is_chosen(self, paths: Sequence[str]) -> None:
+        """Notes why schemas have no alternative at all: one of them chooses among none."""
+        for path in paths:
+            schema = self.document.at(path)
+            if not self.document.expand(path) and isinstance(schema, dict):
+                keywords = ("anyOf", "oneOf", "allOf", "$ref")
+                self.nothing += [(k, path) for k in keywords if k in schema][:1]
 
     def never(self, flats: Sequence[Flat], *keywords: str) -> Expression:
         """No text; notes the first of these keywords that is there as the reason."""

@@ -10,22 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golem_core.sample.grammar import Grammar, SchemaError
+from tests.core.sample.grammar.schemas import I, S, obj
 from tests.core.sample.grammar.walks import admits, walks
 
 COUNT = int(os.environ.get("GOLEM_WALKS", "25"))
-
-S = {"type": "string"}
-I = {"type": "integer"}
 
 
 def valid(text, schema):
     checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
     validator = jsonschema.Draft202012Validator(schema, format_checker=checker)
     return validator.is_valid(json.loads(text))
-
-
-def obj(required=(), **properties):
-    return {"type": "object", "properties": properties, "required": list(required)}
 
 
 TREE = {
@@ -281,92 +275,6 @@ def test_exactly(name):
         assert valid(text, {**schema, "items": False, "prefixItems": [S, I]} if old else schema), (
             text
         )
-
-
-REFUSED = [
-    ({"not": S}, "not", "#"),
-    ({"not": {}}, "not", "#"),
-    ({"contains": {}}, "contains", "#"),
-    ({"type": "array", "uniqueItems": True, "items": S}, "uniqueItems", "#"),
-    (
-        {"type": "array", "uniqueItems": True, "items": {"enum": [*range(9)]}},
-        "uniqueItems",
-        "#",
-    ),
-    (
-        {"type": "array", "uniqueItems": True, "prefixItems": [{"enum": ["a"]}], "items": False}
-        | {"minItems": 1, "maxItems": 2},
-        "uniqueItems",
-        "#",
-    ),
-    ({"type": "array", "uniqueItems": True}, "uniqueItems", "#"),
-    ({"type": "array", "contains": S}, "contains", "#"),
-    ({"not": {}}, "not", "#"),  # nothing satisfies it; an empty schema is no empty wish
-    ({"type": "array", "contains": {}}, "contains", "#"),
-    ({"type": "number", "multipleOf": 0.1}, "multipleOf", "#"),
-    ({"if": S, "then": I}, "if", "#"),
-    ({"dependentRequired": {"a": ["b"]}}, "dependentRequired", "#"),
-    (obj(a={**S, "pattern": r"\bx"}), "pattern", "#/properties/a"),
-    (obj(a={**S, "pattern": "(a"}), "pattern", "#/properties/a"),
-    (obj(a={**S, "pattern": r"(a)\1"}), "pattern", "#/properties/a"),
-    (obj(a={**S, "pattern": "[]a]"}), "pattern", "#/properties/a"),
-    (obj(a={**S, "pattern": "(?<n>a)"}), "pattern", "#/properties/a"),
-    (obj(a={**S, "pattern": r"\p{L}"}), "pattern", "#/properties/a"),
-    (obj(a={**S, "pattern": "a{9999}"}), "pattern", "#/properties/a"),
-    (obj(a={**S, "pattern": "^(a|b)*a(a|b){15}$"}), "pattern", "#/properties/a"),
-    (obj(a={**S, "pattern": "^((a{1,70}b?){1,70})$"}), "pattern", "#/properties/a"),
-    (obj(a={**I, "multipleOf": 999983}), "multipleOf", "#/properties/a"),
-    (obj(a={**S, "maxLength": 10**6}), "maxLength", "#/properties/a"),
-    (obj(a={"type": "array", "maxItems": 10**6}), "maxItems", "#/properties/a"),
-    (obj(a={"type": "array", "items": {"$ref": "#/nope"}}), "$ref", "#/properties/a/items"),
-    (obj(a={"$ref": "http://x/y"}), "$ref", "#/properties/a"),
-    (obj(a={"$ref": "#name"}), "$ref", "#/properties/a"),
-    (obj(a={"$dynamicRef": "#x"}), "$dynamicRef", "#/properties/a"),
-    (obj(a={"$id": "x"}), "$id", "#/properties/a"),
-    ({"type": "object", "minProperties": 3}, "minProperties", "#"),
-    ({"oneOf": [S, {"maxLength": 3}]}, "oneOf", "#"),
-    ({"oneOf": [obj(a=S), obj(b=S)]}, "oneOf", "#"),
-    ({"oneOf": [{"type": "number"}, I]}, "oneOf", "#"),
-    ({"unevaluatedProperties": False, "allOf": [obj(a=S)]}, "unevaluatedProperties", "#"),
-    ({"type": "object", "patternProperties": {r"\bx": S}}, "patternProperties", "#"),
-    ({"type": "integer", "exclusiveMinimum": True}, "exclusiveMinimum", "#"),
-    ({"type": "number", "minimum": float("inf")}, "minimum", "#"),
-    ({"type": "object", "required": "a"}, "required", "#"),
-    ({"anyOf": [S, {"type": "set"}]}, "type", "#/anyOf/1"),
-    (
-        {
-            "anyOf": [{"anyOf": [{"minLength": i} for i in range(20)]}] * 2,
-            "allOf": [{"anyOf": [S] * 20}],
-        },
-        "anyOf",
-        "#",
-    ),
-    (
-        {
-            **obj(["a"], a=S),
-            "$defs": {"x": {"not": S}},
-            "additionalProperties": {"$ref": "#/$defs/x"},
-        },
-        "not",
-        "#/$defs/x",
-    ),
-    # No value at all.
-    ({**S, "minLength": 3, "maxLength": 2}, "minLength", "#"),
-    ({"type": "integer", "minimum": 3, "maximum": 2}, "minimum", "#"),
-    ({"type": "string", "enum": [1]}, "enum", "#"),
-    (obj(["a"], a={"type": "number", "minimum": 1e300}), "minimum", "#/properties/a"),
-    (obj(["a"], a=False), "required", "#"),
-    ({**obj(["n"], n={"$ref": "#"})}, "", "#"),
-    ({"allOf": [S, I]}, "type", "#/allOf/0"),
-]
-
-
-@pytest.mark.parametrize("schema, keyword, path", REFUSED)
-def test_refused_by_keyword_and_path(schema, keyword, path):
-    with pytest.raises(SchemaError) as caught:
-        Grammar.of_schema(schema)
-    assert (caught.value.keyword, caught.value.path) == (keyword, path)
-    assert keyword in str(caught.value) and path in str(caught.value)
 
 
 def test_what_is_never_reached_is_not_refused():
