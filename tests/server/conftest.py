@@ -95,6 +95,7 @@ class Running:
         host, port = self.wait_for_line(LISTENING[self.kind]).groups()
         self.host, self.port = host, int(port)
         self.until(lambda: self.get("/health")[0] == 200)
+        self.wait_for_line("listening on ")  # the last of the lines about its start
         return self
 
     def until(self, condition):
