@@ -34,6 +34,7 @@ from golem_core.text.rendered import encode_rendered
 __all__ = ["CannotEmbed", "Embedding", "Generation", "Session", "SlotBusy", "Step", "open"]
 
 CLOSED = "this model is closed: open it again"
+OF_TEMPLATES = ("self", "messages", "tools", "add_generation_prompt")  # given by chat
 MOST_THREADS = 1024
 MOST_SLOTS = 256
 MOST_DRAFTED = 63  # tokens of a guess
@@ -139,7 +140,7 @@ class SlotHandle:
 
         Raises OSError where it cannot be written; what was there before stays.
         """
-        return self._engine.save(self.index, Path(path))[0]
+        return self._engine.save(self.index, arguments.path("path", path))[0]
 
     def restore(self, path: str | Path) -> int:
         """Takes a conversation that ``save`` wrote for this model; returns its tokens.
@@ -147,7 +148,7 @@ class SlotHandle:
         Raises SlotFileError (ValueError) for a file of another model, of another context or that
         is damaged, OSError; the slot is empty then.
         """
-        return self._engine.restore(self.index, Path(path))[0]
+        return self._engine.restore(self.index, arguments.path("path", path))[0]
 
     def reset(self) -> int:
         """Gives up the answer it draws, if any, and forgets everything; returns the tokens."""
@@ -301,7 +302,11 @@ class Session:
         """
         request = self._request(max_tokens, stop, logprobs, cache_prompt, sampling)
         found, media = read_parts(arguments.messages(messages), self.model.projector)
-        variables = {"enable_thinking": False, **(template_arguments or {})}
+        tools = arguments.tools(tools)
+        variables = {
+            "enable_thinking": False,
+            **arguments.variables("template_arguments", template_arguments, OF_TEMPLATES),
+        }
         salt, marks = new_salt(), self.model.marks if media else {}
         text = self.model.template.render(
             hidden(found, marks, salt) if media else found,
@@ -396,6 +401,7 @@ def open(
         "progress": progress,
     }
     _check_names(model, open_decoder)
+    path = arguments.path("path", path)
     if embeds(path, model.get("plugins")):
         taken = inspect.signature(open_embedder).parameters
         given = {name: value for name, value in model.items() if name in taken}

@@ -10,8 +10,10 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, fields
+from pathlib import Path
 from typing import Any
 
 from golem_core.sample import SamplerParams
@@ -157,6 +159,41 @@ def _check_message(name: str, message: Any) -> None:
             f"{name} has the content {_shown(content)}: it must be a text, or a list of parts "
             'such as {"type": "text", "text": "Hello"}'
         )
+
+
+def path(name: str, value: Any) -> Path:
+    """Where a file is. Raises TypeError."""
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name}={_shown(value)}: it must be a path")
+    return Path(value)
+
+
+def tools(value: Any) -> list[Mapping[str, Any]] | None:
+    """What a template is told of tools, None for none. Raises TypeError."""
+    if value is None:
+        return None
+    several = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+    found = list(value) if several else [None]
+    if not all(isinstance(tool, Mapping) for tool in found):
+        raise TypeError(
+            f"tools={_shown(value)}: it must be a list of dicts such as "
+            '{"type": "function", "function": {"name": …}}'
+        )
+    return found
+
+
+def variables(name: str, value: Any, taken: Collection[str]) -> dict[str, Any]:
+    """A template's variables by name. taken: those of others. Raises TypeError, ValueError."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise TypeError(f"{name}={_shown(value)}: it must be a dict from names to values")
+    for key in value:
+        if key in taken:
+            raise ValueError(
+                f"{name} cannot hold {key!r}: chat() gives that to the template itself"
+            )
+    return dict(value)
 
 
 def sampling(given: Mapping[str, Any]) -> None:

@@ -8,6 +8,8 @@ from golem_core.api import Session
 from golem_core.schedule import EngineClosed
 from tests.core.schedule.fakes import FakeModel
 
+TALK = [{"role": "user", "content": "a"}]
+
 
 @pytest.fixture(scope="module")
 def session():
@@ -77,6 +79,20 @@ def test_prompts(session, prompt, kind, text):
         (lambda s: s.slot("a"), TypeError, "index='a': it must be a whole number"),
         (lambda s: s.slot(True), TypeError, "index=True: it must be a whole number"),
         (lambda s: s.slot(-1), IndexError, "there is no slot -1; there are 1"),
+        (lambda s: s.slot(0).save(5), TypeError, "path=5: it must be a path"),
+        (lambda s: s.chat(TALK, tools="x"), TypeError, "tools='x': it must be a list of dicts"),
+        (lambda s: s.chat(TALK, tools=[5]), TypeError, "tools=[5]: it must be a list of dicts"),
+        (
+            lambda s: s.chat(TALK, template_arguments=[1]),
+            TypeError,
+            "template_arguments=[1]: it must be a dict from names to values",
+        ),
+        (
+            lambda s: s.chat(TALK, template_arguments={"messages": []}),
+            ValueError,
+            "template_arguments cannot hold 'messages': chat() gives that to the template itself",
+        ),
+        (lambda s: golem_core.open(5), TypeError, "path=5: it must be a path"),
         (lambda s: s.slot(1), IndexError, "there is no slot 1; there are 1"),
     ],
 )
