@@ -2,8 +2,11 @@
 
 A delta net's matrix holds everything it has read in one state: going back means having kept a
 copy. A slot keeps a few, at places a later prompt is likely to part from this one: where an
-earlier prompt parted, every 1,024 positions of a long prompt, and before its last token, so that
-the same prompt again (an answer drawn anew, a slot restored) costs one position.
+earlier prompt parted, every 1,024 positions of a long prompt, and twice near its end: before its
+last token, so that the same prompt again (an answer drawn anew, a slot restored) costs one
+position; and a little before, for the next prompt is most often this one with another ending, or
+with an answer in place of its last few tokens. Where that turns out so, the copy at the very place
+succeeds the latter.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import numpy as np
 
 EVERY = 1024  # positions between the copies of a long prompt
 FLOOR = 256  # positions below which reading again is cheaper than keeping a copy
+BLOCK = 64  # positions that a delta net reads at once: a copy between them cuts a pass
 
 
 @dataclass
@@ -23,6 +27,7 @@ class Checkpoint:
     position: int
     state: np.ndarray  # (bytes,) u8, as States.take_recurrent gives it
     used: int  # larger: more recently
+    guessed: bool = False  # it was made where a later prompt was only guessed to part
 
 
 class Checkpoints:
@@ -33,6 +38,8 @@ class Checkpoints:
         self._kept: list[Checkpoint] = []
         self._spare: list[np.ndarray] = []  # memory of copies that were dropped
         self._clock = 0
+        self._guessed = 0  # where the copy some way before the prompt's end belongs
+        self._parted = 0  # and the one where the prompt parted from what was held
 
     @property
     def positions(self) -> list[int]:
@@ -46,10 +53,15 @@ class Checkpoints:
         if not self._count:
             return []
         places = set(range((start // EVERY + 1) * EVERY, end, EVERY))
-        if end - start > FLOOR:  # else reading again is cheaper than a pass for one token
-            places.add(end - 1)
+        self._parted = shared
         if start < shared < end and shared >= FLOOR:
             places.add(shared)
+        self._guessed = (end - FLOOR) // BLOCK * BLOCK if end > EVERY else 0
+        before = max((at for at in places if at <= self._guessed), default=start)
+        if self._guessed - before >= FLOOR:
+            places.add(self._guessed)
+        if end - start > FLOOR:  # else reading again is cheaper than a pass for one token
+            places.add(end - 1)
         return sorted(places)
 
     @property
@@ -76,7 +88,7 @@ class Checkpoints:
         """Memory for a copy of ``size`` bytes at ``position``, which is kept from now on.
 
         None where none is to be made: too early, or there is one. The least recently used one
-        makes room.
+        makes room; but once there is one where a prompt parted, the one that was kept for that.
         """
         if position < FLOOR or not self._count:
             return None
@@ -85,11 +97,12 @@ class Checkpoints:
                 self.touch(one)
                 return None
         if len(self._kept) == self._count:
-            oldest = min(self._kept, key=lambda one: one.used)
+            found = self._parted in (position, *(one.position for one in self._kept))
+            oldest = min(self._kept, key=lambda one: (not (found and one.guessed), one.used))
             self._kept.remove(oldest)
             self._spare.append(oldest.state)
         state = self._spare.pop() if self._spare else np.empty(size, np.uint8)
-        made = Checkpoint(position, state, 0)
+        made = Checkpoint(position, state, 0, position == self._guessed)
         self.touch(made)
         self._kept.append(made)
         return state

@@ -8,7 +8,8 @@ from tests.plugins.conftest import tiny_model
 
 __all__ = ["tiny_model"]
 
-SHEET = 1100
+SHEET = 1500
+BEFORE = (SHEET + ENDING - 256) // 64 * 64  # where the first prompt leaves its last copy
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +28,16 @@ def village(model, shared, checkpoints):
 
 def test_one_sheet_is_read_once_and_after_that_the_endings_alone(model):
     assert village(model, True, 0).read == 15 * (SHEET + ENDING)
-    # The second prompt goes on from position 1024 and leaves a copy where the sheet ends.
-    assert village(model, True, 3).read == SHEET + ENDING + SHEET - 1024 + ENDING + 13 * ENDING
+    # The second prompt goes on from before the end and leaves a copy where the sheet ends.
+    assert village(model, True, 3).read == SHEET + ENDING + SHEET - BEFORE + ENDING + 13 * ENDING
 
 
 def test_sheets_of_their_own_are_read_once_each(model):
-    each = SHEET + ENDING + SHEET - 1024 + ENDING + ENDING
+    each = SHEET + ENDING + SHEET - BEFORE + ENDING + ENDING
     assert village(model, False, 3).read == 5 * each
 
 
 def test_the_table_has_ratios_of_seconds():
-    made = table({"a": (Village(8.0, 100, 2.0), Village(2.0, 10, 0.5))})
-    assert made.splitlines()[-1] == "| a | 100 | 8.0 | 2.0 | 10 | 2.0 | 0.5 | 4.0 |"
+    made = table({"a": (Village(8.0, 9.0, 100, 2.0), Village(2.0, 3.0, 10, 0.5))})
+    wanted = "| a | 100 | 8.0 | 9.0 | 2.0 | 10 | 2.0 | 3.0 | 0.5 | 4.00 | 3.00 |"
+    assert made.splitlines()[-1] == wanted

@@ -9,7 +9,10 @@ from tests.plugins import tiny, tiny_next
 from tests.plugins.tiny import relative_rms
 
 KINDS = ("reference", "cpu", "cpu f32")  # the latter with keys and values in f32
-CLOSE = {"reference": 1e-4, "cpu": 1e-3, "cpu f32": 1e-4}
+# Of the typical column; of all columns together. With keys and values in f16 it is their rounding:
+# llama.cpp's logits with an f16 cache lie at 1.25e-4 and 1.10e-3 from transformers' too, golem's at
+# 1.27e-4 and 1.10e-3. One column of the recording magnifies any rounding.
+CLOSE = {"reference": (2e-5, 1e-4), "cpu": (2e-4, 1.25e-3), "cpu f32": (2e-5, 1e-4)}
 
 
 def opened(kind, sees=False):
@@ -25,7 +28,7 @@ def recorded():
 
 
 def typical(found, wanted):
-    """The distance of the median column: one column of the recording magnifies any rounding."""
+    """The distance of the median column."""
     pairs = zip(found, wanted, strict=True)
     return float(np.median([relative_rms(f, w) for f, w in pairs]))
 
@@ -39,11 +42,11 @@ def test_every_layer_and_the_logits_are_those_of_transformers(kind, recorded):
     ex.close()
     # The recorded states are the embeddings, then each block's result, the last one normed.
     for tap, wanted in zip((*taps, "hidden"), recorded["hidden_states"][1:], strict=True):
-        assert typical(found[tap], wanted) < CLOSE[kind], tap
-        assert relative_rms(found[tap], wanted) < 2 * CLOSE[kind], tap
+        assert typical(found[tap], wanted) < CLOSE[kind][0], tap
+        assert relative_rms(found[tap], wanted) < CLOSE[kind][1], tap
     for name in ("logits", "logits_llamacpp"):
-        assert typical(found["logits"], recorded[name]) < CLOSE[kind]
-        assert relative_rms(found["logits"], recorded[name]) < 2 * CLOSE[kind]
+        assert typical(found["logits"], recorded[name]) < CLOSE[kind][0]
+        assert relative_rms(found["logits"], recorded[name]) < CLOSE[kind][1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,8 +70,8 @@ def test_positions_of_three_axes_turn_pairs_in_turn(kind, recorded):
     plain = ex.run(inputs, ("logits",))["logits"].copy()
     inputs["positions"] = recorded["mrope_pos3"].T.astype(np.int32)
     turned = ex.run(inputs, ("logits",))["logits"]
-    assert typical(turned, recorded["mrope_logits"]) < CLOSE[kind]
-    assert typical(plain, recorded["logits"]) < CLOSE[kind]
+    assert typical(turned, recorded["mrope_logits"]) < CLOSE[kind][0]
+    assert typical(plain, recorded["logits"]) < CLOSE[kind][0]
     assert relative_rms(plain, turned) > 0.01
     ex.close()
 

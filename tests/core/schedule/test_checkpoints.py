@@ -64,10 +64,10 @@ def test_a_long_prompt_leaves_a_copy_every_1024_positions():
     with Engine(model, checkpoints=3) as engine:
         assert fed(engine, [*sheet, 1, 2]) == 3802
         ends = {run[3] + run[2] for seen in model.executor.seen for run in seen.runs}
-        assert {1024, 2048, 3072} <= ends
-        assert fed(engine, [*sheet, 3, 4, 5]) == 3803 - 3072
+        assert {1024, 2048, 3072, 3520} <= ends  # the last: 256 before the end, where a block is
+        assert fed(engine, [*sheet, 3, 4, 5]) == 3803 - 3520
         assert fed(engine, [*sheet, 6]) == 1
-        assert fed(engine, [*sheet[:2500], 7]) == 2501 - 2048
+        assert fed(engine, [*sheet[:3100], 7]) == 3101 - 3072  # the copy at 3,520 made room
         assert fed(engine, [*sheet[:1000], 8]) == 1001  # the copy at 1,024 made room for later ones
 
 
@@ -85,6 +85,21 @@ def test_the_one_unused_for_longest_makes_room():
     assert kept.positions == [500]
 
 
+def test_the_one_before_the_end_makes_room_for_the_one_where_prompts_parted():
+    kept = Checkpoints(3)
+    assert kept.wanted(0, 0, 2000) == [1024, 1728, 1999]
+    for position in (1024, 1728, 1999):
+        kept.room(position, 8)
+    kept.forget_after(1900)
+    kept.touch(kept.latest(1900)[0])
+    assert kept.wanted(1728, 1900, 2400) == [1900, 2048, 2399]
+    kept.room(1800, 8)
+    kept.room(1900, 8)  # where the next prompt parted
+    assert kept.positions == [1024, 1800, 1900]
+    kept.room(2048, 8)
+    assert kept.positions == [1800, 1900, 2048]
+
+
 def test_early_ones_are_not_worth_it():
     kept = Checkpoints(2)
     assert kept.room(FLOOR - 1, 8) is None
@@ -100,6 +115,9 @@ def test_where_copies_are_wanted(start, shared, end):
     places = {p for p in range(start + 1, end) if p % EVERY == 0}
     if start < shared < end and shared >= FLOOR:
         places.add(shared)
+    before_end = (end - FLOOR) // 64 * 64
+    if end > EVERY and all(not before_end - FLOOR < p <= before_end for p in {start, *places}):
+        places |= {before_end} if before_end > start else set()
     if end - start > FLOOR:
         places.add(end - 1)
     assert Checkpoints(3).wanted(start, shared, end) == sorted(places)
