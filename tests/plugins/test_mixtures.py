@@ -2,8 +2,9 @@
 
 Where two experts of a column are nearly tied, any rounding chooses between them, and all that comes
 after goes on from there: on one text a program may be five times as far from the truth as on the
-next. The mean over sixteen tells programs apart, to within its error. (Over sixty, golem's mean is
-the smaller one for each of these files.)
+next. The mean over sixteen tells programs apart, to within its error. (Over sixty texts golem's and
+llama.cpp's means were 0.0139 and 0.0205 for qwen35moe, 0.00095 and 0.00126 for MXFP4, 0.00055 and
+0.00066 for gemma4.)
 """
 
 import json
