@@ -14,6 +14,14 @@
 #include "constraint.h"
 #include "rng.h"
 
+/* Compiled for several instruction sets, of which the machine's best runs: what walks over all of a
+ * row. Only comparisons: sums would come out differently. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+
 typedef struct {
     int32_t id;
     float logit;
@@ -155,6 +163,8 @@ int draw_adaptive(Workspace *w, Chain *chain);
 /* row.c */
 bool row_finite(const float *row, int n);
 int row_best(const float *row, int n);
+enum { ROW_STEP = 16 }; /* logits that row_above looks at together */
+int row_above(const float *row, int from, int n, float threshold);
 void report_raw(Chain *chain, Workspace *w, const float *logits, int token);
 void report_left(Chain *chain, Workspace *w, int position);
 

@@ -7,8 +7,6 @@
 
 #include "chain.h"
 
-enum { CHUNK = 64 }; /* logits compared with the threshold at once */
-
 /* Unsigned numbers in the order of the floats. -0 counts as 0, as it does for the floats. */
 uint32_t ascending_bits(float x) {
     uint32_t bits;
@@ -91,12 +89,8 @@ static void list_best(Workspace *w, int k) {
     const float *row = w->logits;
     int n = w->vocab, i = 0;
     Best best = best_of(w, k, n);
-    for (; i + CHUNK <= n; i += CHUNK) {
-        int above = 0;
-        for (int j = 0; j < CHUNK; j++) above |= row[i + j] > best.threshold;
-        if (!above) continue;
-        for (int j = 0; j < CHUNK; j++) offer(&best, row[i + j], i + j);
-    }
+    for (; (i = row_above(row, i, n, best.threshold)) + ROW_STEP <= n; i += ROW_STEP)
+        for (int j = 0; j < ROW_STEP; j++) offer(&best, row[i + j], i + j);
     for (; i < n; i++) offer(&best, row[i], i);
     cut(&best);
     for (i = 0; i < best.size; i++) {

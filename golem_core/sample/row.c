@@ -6,10 +6,10 @@
 
 #include "chain.h"
 
-enum { LANES = 16 };
+enum { LANES = 64 };  /* compared side by side */
 
 /* False when a logit is NaN or +inf. (All -inf shows in the best one.) */
-bool row_finite(const float *row, int n) {
+WIDE bool row_finite(const float *row, int n) {
     const uint32_t *bits = (const uint32_t *)row;
     uint32_t bad = 0;
     for (int i = 0; i < n; i++)
@@ -18,7 +18,7 @@ bool row_finite(const float *row, int n) {
 }
 
 /* The first of the best. Sound rows only. */
-int row_best(const float *row, int n) {
+WIDE int row_best(const float *row, int n) {
     float lanes[LANES];
     for (int j = 0; j < LANES; j++) lanes[j] = -INFINITY;
     int i = 0;
@@ -34,6 +34,17 @@ int row_best(const float *row, int n) {
     }
     while (row[i] != best) i++;
     return i;
+}
+
+/* Where the next ROW_STEP logits start of which one is above the threshold, looking from `from` on in
+ * such steps; past n - ROW_STEP where there are none. */
+WIDE int row_above(const float *row, int from, int n, float threshold) {
+    for (; from + ROW_STEP <= n; from += ROW_STEP) {
+        int above = 0;
+        for (int j = 0; j < ROW_STEP; j++) above |= row[from + j] > threshold;
+        if (above) break;
+    }
+    return from;
 }
 
 static float log_of(float p) { return p > 0.0f ? logf(p) : -FLT_MAX; }
