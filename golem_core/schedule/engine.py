@@ -243,11 +243,13 @@ class Engine:
 
         Its tower runs on the runner's thread, in pieces between passes. waiting: called now and
         then; what it raises gives the work up. Raises MediaError for what cannot be taken,
-        EngineClosed.
+        ContextExceeded as soon as it has filled a slot, EngineClosed.
         """
         projector = self.model.projector
         if projector is None:
             raise MediaError(no_tower(kind, NO_PROJECTOR))
+
+        counts: list[int] = []  # rows of the pieces so far
 
         def run(executor: Any, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
             aside = Aside(executor, inputs, ("rows",))
@@ -256,7 +258,11 @@ class Engine:
                     raise EngineClosed("the engine is not running: it is closing")
                 self._runner.asides.append(aside)
                 self._door.notify_all()
-            return aside.wait(waiting)
+            made = aside.wait(waiting)
+            counts.append(len(made["rows"]))
+            if sum(counts) >= self.context:
+                raise ContextExceeded(sum(counts), self.context, counted=False)
+            return made
 
         return projector.rows(kind, data, run, waiting)
 

@@ -11,7 +11,7 @@ from golem_core.model import open_decoder
 from golem_core.model.media import Limits, Positions
 from golem_core.model.projector import Rows
 from golem_core.sample import ParamError, SamplerParams
-from golem_core.schedule import Engine, EngineClosed, Request
+from golem_core.schedule import ContextExceeded, Engine, EngineClosed, Request
 from golem_core.schedule.answer import Answer
 from golem_core.schedule.media import Media, Span, keys
 from golem_core.schedule.pace import Pace
@@ -336,3 +336,17 @@ def test_whoever_waits_for_a_picture_may_leave_and_nobody_waits_when_the_engine_
         engine.close()
     with pytest.raises(EngineClosed):
         engine.rows("image", picture(13))
+
+
+def test_a_recording_is_heard_no_further_than_it_fits(opened, monkeypatch):
+    """Ninety seconds are three pieces of 750 rows; a slot of 1024 positions is full after two."""
+    model = opened("e2b", context=1024)
+    tower, heard = model.projector.towers["audio"], []
+    real = tower.pieces
+    monkeypatch.setattr(
+        tower, "pieces", lambda medium: (heard.append(1) or one for one in real(medium))
+    )
+    samples = np.random.default_rng(1).uniform(-0.5, 0.5, 90 * 16000).astype(np.float32)
+    with Engine(model) as engine, pytest.raises(ContextExceeded, match="at least 1500 tokens"):
+        engine.rows("audio", samples)
+    assert len(heard) == 2
