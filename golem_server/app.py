@@ -67,6 +67,7 @@ def create_app(service: Service) -> "Application":
             app.add_route(path, llama.Embedding(service, limit))
         for path in ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking"):
             app.add_route(path, embeddings.Rerank(service, limit))
+        ollama_models.add_routes(app, service)
     if service.chats:
         for path in ("/v1/chat/completions", "/chat/completions"):
             app.add_route(path, openai.ChatCompletions(service, limit))
@@ -78,7 +79,6 @@ def create_app(service: Service) -> "Application":
         llama.add_routes(app, service)
         app.add_route("/api/chat", ollama.Chat(service, limit))
         app.add_route("/api/generate", ollama.Generate(service, limit))
-        ollama_models.add_routes(app, service)
     app.add_route("/", ollama_models.Running())
     app.add_route("/metrics", metrics.Metrics(service))
     app.add_route("/golem", records.About(service))

@@ -107,12 +107,14 @@ class Tags:
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         service = self.service
-        cards = [service.card(entry) for entry in service.entries()]
+        cards = [service.card(entry) for entry in service.entries()] if service.chats else []
         by_name = {card.name: card for card in cards}
         told = [listed(card) for card in cards]
         for one in service.derived.all() if service.derived else ():
             if one.base in by_name:
                 told.append(listed(by_name[one.base], one))
+        if (card := service.embedder) is not None:
+            told.append(listed(card))
         resp.content_type = JSON
         resp.data = encode({"models": told})
 
@@ -124,20 +126,25 @@ class Loaded:
         self.service = service
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        residents = self.service.residency.residents()
+        told = [self._resident(resident) for resident in self.service.residency.residents()]
+        card, embedding = self.service.embedder, self.service.embedding
+        if card is not None and embedding is not None:
+            told.append(self._one(card, FOREVER_SECONDS, embedding.context))
         resp.content_type = JSON
-        resp.data = encode({"models": [self._one(resident) for resident in residents]})
+        resp.data = encode({"models": told})
 
-    def _one(self, resident: Resident) -> dict[str, Any]:
+    def _resident(self, resident: Resident) -> dict[str, Any]:
         card = self.service.card(resident.entry)
         engine = self.service.residency.engine(card.name)
+        return self._one(card, resident.expires_in, engine.context if engine else 0)
+
+    def _one(self, card: Card, seconds: float, context: int) -> dict[str, Any]:
         told = listed(card)
-        left = min(resident.expires_in, FOREVER_SECONDS)
-        expires = datetime.now(UTC) + timedelta(seconds=left)
+        expires = datetime.now(UTC) + timedelta(seconds=min(seconds, FOREVER_SECONDS))
         return {name: told[name] for name in ("name", "model", "size", "digest", "details")} | {
             "expires_at": expires.isoformat().replace("+00:00", "Z"),
             "size_vram": 0,
-            "context_length": engine.context if engine else 0,
+            "context_length": context,
         }
 
 
@@ -146,8 +153,7 @@ class Show(_Resource):
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         body = read_body(req, self.max_body)
-        entry, derived = choose(self.service, self._named(body))
-        card = self.service.card(entry)
+        card, derived = self._card(self._named(body))
         template = derived.template if derived and derived.template else card.template
         parameters = dict(derived.parameters) if derived else {}
         hidden = ("general.name", "tokenizer.chat_template")
@@ -169,6 +175,13 @@ class Show(_Resource):
             told |= {"license": derived.license} if derived.license else {}
         resp.content_type = JSON
         resp.data = encode(told)
+
+    def _card(self, name: str) -> tuple[Card, Derived | None]:
+        own = self.service.embedder
+        if own is not None and (canonical(name) == canonical(own.name) or not self.service.chats):
+            return own, None
+        entry, derived = choose(self.service, name)
+        return self.service.card(entry), derived
 
 
 def _lines(parameters: Mapping[str, Any]) -> str:
@@ -372,15 +385,16 @@ NO_BLOBS = "this server takes no files over the network: add them with golem-mod
 
 
 def add_routes(app: falcon.App, service: Service) -> None:
-    """The routes about models."""
+    """The routes about models. Of vectors alone there is nothing to make another one of."""
     limit = service.server.max_body
     app.add_route("/api/version", Version())
     app.add_route("/api/tags", Tags(service))
     app.add_route("/api/ps", Loaded(service))
     app.add_route("/api/show", Show(service, limit))
-    app.add_route("/api/create", Create(service, limit))
-    app.add_route("/api/copy", Copy(service, limit))
-    app.add_route("/api/delete", Delete(service, limit))
+    if service.chats:
+        app.add_route("/api/create", Create(service, limit))
+        app.add_route("/api/copy", Copy(service, limit))
+        app.add_route("/api/delete", Delete(service, limit))
     app.add_route("/api/pull", NotDone(service, limit, NO_PULL))
     app.add_route("/api/push", NotDone(service, limit, NO_PUSH))
     app.add_route("/api/blobs/{digest}", NotDone(service, limit, NO_BLOBS))

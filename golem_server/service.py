@@ -409,6 +409,15 @@ class Service:
         """What a model is called and what it can do, in memory or not."""
         return self.cards.of(entry, self._projector(entry))
 
+    @property
+    def embedder(self) -> Card | None:
+        """The card of the model of ``-embed``, under ``-alias`` where it is served alone."""
+        path = self.server.embed
+        if path is None:
+            return None
+        name = name_of(path) if self.chats else self.name
+        return replace(self.cards.of(Entry(name, path)), can=("embedding",), reason="")
+
     def _engine_of(self, entry: Entry) -> Engine:
         """Open the model of an entry and start its engine."""
         server = replace(self.server, model=entry.path, mmproj=self._projector(entry))

@@ -268,6 +268,31 @@ def test_ollamas_older_form_gives_one_vector_as_it_was_pooled(client):
     assert len(cut.json["embedding"]) == 64
 
 
+def test_ollamas_listings_show_the_embedder_alone_and_beside_a_chat_model(client, path, tmp_path):
+    chat = tiny.write(tmp_path / "tiny.gguf", "qwen3")
+    both = serve("-model", chat, "-context", "128", "-embed", path)
+    try:
+        for served, names in ((client, []), (both, ["tiny:latest"])):
+            for route in ("/api/tags", "/api/ps"):
+                *others, own = served.simulate_get(route).json["models"]
+                assert [one["name"] for one in others] == names
+                assert own["name"] == own["model"] == "tiny-nomic-moe.f16:latest"
+                assert own["size"] == path.stat().st_size
+                assert own["details"]["family"] == "nomic-bert-moe"
+            assert own["context_length"] == 512
+            shown = post(served, "/api/show", {"model": "Tiny-nomic-moe.f16"}).json
+            assert shown["capabilities"] == ["embedding"]
+            assert shown["model_info"]["nomic-bert-moe.embedding_length"] == 64
+            assert shown["golem"] == {"playable": True, "reason": ""} | {
+                key: shown["golem"][key] for key in ("pinned", "file")
+            }
+        assert post(both, "/api/show", {"model": "tiny"}).json["capabilities"][0] == "completion"
+        assert client.simulate_get("/api/version").status_code == 200
+        assert post(client, "/api/create", {"model": "x"}).status_code == 404
+    finally:
+        both.service.close()
+
+
 # ---- ranking, and servers that cannot ----
 
 
