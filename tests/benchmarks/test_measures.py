@@ -2,7 +2,11 @@
 
 import importlib
 import json
+import os
 import pkgutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,3 +171,10 @@ def test_memory_that_saws_does_not_grow():
 
 def every_second(sizes):
     return [(float(second), size) for second, size in enumerate(sizes)]
+
+
+def test_the_soak_is_run_by_its_path_from_anywhere(tmp_path):
+    command = [sys.executable, str(Path(ref.__path__[0]) / "soak.py"), "-h"]
+    environ = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert (done.returncode, "--minutes" in done.stdout) == (0, True), done.stderr
