@@ -85,8 +85,13 @@ Q8_BYTES = sizeof(golem_q8)
 
 
 def isas():
-    """Names of the instruction sets this processor can run, slowest first."""
-    return tuple(name for set, name in enumerate(ISAS) if golem_runs(set))
+    """Names of the instruction sets this processor can run, slowest first; not emulated ones."""
+    return tuple(name for name in ISAS if runs(name) and not name.endswith("_emulated"))
+
+
+def runs(str isa):
+    """Whether this processor can run a set."""
+    return isa in ISAS and golem_runs(ISAS.index(isa)) != 0
 
 
 def types():
@@ -104,7 +109,7 @@ def types():
 
 
 cdef const golem_linear_isa *_isa(str name) except NULL:
-    if name not in isas():
+    if not runs(name):
         raise ValueError(f"this processor cannot run {name!r}; it has {', '.join(isas())}")
     return linear_isa(ISAS.index(name))
 

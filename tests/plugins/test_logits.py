@@ -109,7 +109,7 @@ def test_every_layer_of_qwen3_is_that_of_transformers(kind, tmp_path):
 
 def cost(path, oracle, base):
     """Distances from llama.cpp's F32 logits: of the cpu executor, of the reference; KL to the
-    reference and distance from it: each of the executor, then of a reference that rounds as it does.
+    reference and distance from it, each of the executor and then of a reference that rounds alike.
 
     All are those of the median column, see tests/rounding.py.
     """
@@ -130,8 +130,8 @@ def test_q8_0_costs_no_more_than_in_llama_cpp(name, tiny_model, oracle):
 
 @pytest.mark.parametrize("name", QUANTISED)
 def test_quantised_files_are_no_farther_from_f32_than_in_llama_cpp(name, oracle):
-    """Within a tenth; closer only as far as the file's own weights are. And as far from the reference
-    as rounding the columns takes it."""
+    """Within a tenth; closer only as far as the file's own weights are. And no farther from the
+    reference than rounding the columns takes it."""
     distance, least, divergence, allowed, apart, expected = cost(
         external(f"llamacpp/{name}.gguf"), oracle, name.rsplit("-", 1)[0]
     )
