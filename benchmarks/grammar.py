@@ -51,6 +51,21 @@ GRAMMARS: dict[str, Callable[[], Grammar]] = {
     "any text": lambda: Grammar.compile("root ::= .*"),
     "300 characters": lambda: Grammar.compile("root ::= [^\\n]{1,300}"),
     "words": lambda: Grammar.compile('root ::= [a-zA-Z]+ (" " [a-zA-Z]+)*'),
+    "a word inside": lambda: Grammar.of_schema({"type": "string", "pattern": "needle"}),
+    "counted vowels": lambda: Grammar.of_schema(
+        {"type": "string", "pattern": "^([^aeiou]*[aeiou][^aeiou]*){5,9}$"}
+    ),
+    "no 'th'": lambda: Grammar.compile('root ::= [^tT]* ("t" [^hH] [^tT]*)*'),
+    "counted words": lambda: Grammar.of_schema(
+        {"type": "string", "pattern": "^([a-z]{2,8} ){3,40}[A-Z]{1,5}$"}
+    ),
+    "1000 of 1000": lambda: Grammar.of_schema(
+        {"type": "string", "minLength": 1000, "maxLength": 1000}
+    ),
+    "2000 constants": lambda: Grammar.of_schema({"enum": [f"{i:x}-{i * i}" for i in range(2000)]}),
+    "200 members": lambda: Grammar.of_schema(
+        {"type": "object", "properties": {f"{i:x}-{i * i}": PERSON for i in range(200)}}
+    ),
     "ambiguous": lambda: Grammar.compile('root ::= (a | b)*\na ::= [a-z ]{1,9} "."?\nb ::= a a'),
 }
 

@@ -125,21 +125,98 @@ static int beyond_ascii(Stacks *s, int32_t state, int32_t *to) {
     return *to < 0 ? *to : 0;
 }
 
+enum { MOST_APART = 48 }; /* states that are looked at to know what letters lead to */
+
+/* The groups of which every character may follow. */
+static int alive(Stacks *s, const Trie *t, int32_t state, uint32_t *groups) {
+    int32_t beyond = -1;
+    *groups = GROUPS_ALL;
+    for (int b = 0; b < 128; b++) {
+        int32_t next = stacks_byte(s, state, b);
+        if (next < 0) return next;
+        if (next == DEAD) *groups &= ~t->groups[b];
+    }
+    int error = beyond_ascii(s, state, &beyond);
+    if (beyond <= DEAD) *groups &= ~GROUP_BEYOND_ASCII;
+    return error;
+}
+
+/* States by how many characters lead to them, one of these groups each. */
+typedef struct {
+    int32_t states[MOST_APART];
+    int far[MOST_APART];
+    int count;
+} Reached;
+
+/* Adds where one more character of the groups leads; 0 when there are too many. */
+static int reach(Stacks *s, const Trie *t, Reached *r, int from, uint32_t groups) {
+    int32_t last = DEAD, beyond = DEAD;
+    if (groups & GROUP_BEYOND_ASCII) {
+        int error = beyond_ascii(s, r->states[from], &beyond);
+        if (error) return error;
+    }
+    for (int b = 0; b <= 128; b++) {
+        int32_t to = b == 128 ? beyond : DEAD;
+        if (b < 128 && groups & t->groups[b]) to = stacks_byte(s, r->states[from], b);
+        if (to < 0) return to;
+        if (to == DEAD || to == last) continue;
+        last = to;
+        int at = 0;
+        while (at < r->count && r->states[at] != to) at++;
+        if (at == MOST_APART) return 0;
+        if (at == r->count) {
+            r->states[at] = to;
+            r->far[at] = r->far[from] + 1;
+            r->count++;
+        }
+    }
+    return 1;
+}
+
+/* The same as `explore` for a state where letters lead to different states, as in a search for a
+ * word: nothing may be forbidden after any of them all the same. */
+static int explore_apart(Stacks *s, const Trie *t, int32_t state) {
+    Reached r = {.states = {state}, .count = 1};
+    uint32_t groups, after, letters = t->groups['e'];
+    int span = 0, error = alive(s, t, state, &groups);
+    if (error) return error;
+    for (int b = 0; b < 128 && groups & letters; b++) { /* escapes and ends of strings */
+        if (!(groups & t->groups[b])) continue;
+        int32_t to = stacks_byte(s, state, b);
+        error = to < 0 ? to : alive(s, t, to, &after);
+        if (error) return error;
+        if (!(after & letters)) groups &= ~t->groups[b];
+    }
+    for (int i = 0; groups & letters; i++) {
+        span = i < r.count ? r.far[i] : MOST_PLAIN;
+        if (i == r.count) break;
+        error = alive(s, t, r.states[i], &after);
+        if (error) return error;
+        if (groups & ~after) break;
+        int more = reach(s, t, &r, i, groups);
+        if (more < 0) return more;
+        if (!more) break;
+    }
+    if (span > MOST_PLAIN) span = MOST_PLAIN;
+    s->plain[s->nodes[state].row] = (Plain){
+        .next = DEAD, .groups = span ? groups : 0, .span = span, .most = MOST_PLAIN};
+    return 0;
+}
+
 /* Fills plain[row of state]: where letters lead, and which other characters lead there too. */
 static int explore(Stacks *s, const Trie *t, int32_t state) {
     int32_t to = stacks_byte(s, state, 'e'), other = stacks_byte(s, state, 'a'), beyond = -1;
     if (to < 0 || other < 0) return to < 0 ? to : other;
     uint32_t groups = GROUPS_ALL, dead = GROUPS_ALL;
-    if (to != other) { /* letters are told apart: not worth a look at all others */
-        s->plain[s->nodes[state].row] = (Plain){.next = DEAD, .most = MOST_PLAIN};
-        return 0;
-    }
-    for (int b = 0; b < 128; b++) {
+    bool apart = to != other;
+    for (int b = 0; b < 128 && !apart; b++) {
         int32_t next = stacks_byte(s, state, b);
         if (next < 0) return next;
         if (next != to) groups &= ~t->groups[b];
+        apart = next != to && next != DEAD && t->groups[b] == t->groups['e'];
         if (next != DEAD) dead &= ~t->groups[b];
     }
+    if (apart) return explore_apart(s, t, state);
     int error = beyond_ascii(s, state, &beyond);
     if (error) return error;
     if (beyond != to) groups &= ~GROUP_BEYOND_ASCII;
@@ -177,6 +254,7 @@ static int all_may(Stacks *s, const Trie *t, int32_t state, const TrieNode *node
         int span = rest ? done + plain->span : done + 1;
         if (alike && span > first->span) first->span = span;
         if (rest) return 1;
+        if (plain->next == DEAD) return 0; /* letters lead to different states */
         at = plain->next;
     }
     return 1;

@@ -74,12 +74,17 @@ def test_answers_over_a_real_vocabulary_are_valid(tokenizer):
         "root ::= [a-z]{3} [a-d]{2} [^a-z]{3} | [a-z é]{2}",
         "root ::= [^e]{4} [a-d日-월]*",
         "root ::= (a | b)*\na ::= [a-z]{1,3}\nb ::= a a | [^a-z]",
+        {"pattern": "needle"},  # letters lead to different states, and none is forbidden
+        {"pattern": "(the|Ünder)$", "maxLength": 9},
+        {"pattern": "^([^aeiou]*[aeiou]){3}[^aeiou]*$"},
+        'root ::= [^t]* ("t" [^h] [^t]*){0,3}',
     ],
 )
 def test_a_mask_says_what_asking_says(tokenizer, grammar):
     """Subtrees that are allowed or skipped at once hold no exception."""
     vocabulary = Vocabulary.of(tokenizer)
-    compiled = Grammar.of_schema(SCHEMA) if grammar is None else Grammar.compile(grammar)
+    of = Grammar.compile if isinstance(grammar, str) else Grammar.of_schema
+    compiled = of(SCHEMA if grammar is None else grammar)
     rng = random.Random(4)
 
     def compare(matcher, allowed):
