@@ -26,7 +26,7 @@ def add_routes(app: falcon.App, service: Service) -> None:
     app.add_route("/props", Props(service))
     app.add_route("/slots", Slots(service))
     app.add_route("/slots/{slot}", Slot(service, limit))
-    app.add_route("/lora-adapters", LoraAdapters())
+    app.add_route("/lora-adapters", LoraAdapters(limit))
     for path in ("/tools", "/cors-proxy"):
         app.add_route(path, Disabled())
 

@@ -1,5 +1,6 @@
 """llama-server's ``/props`` and the routes that only say what this server does not do."""
 
+import json
 from functools import lru_cache
 from typing import Any
 
@@ -8,6 +9,7 @@ import falcon
 from golem_core.sample import SamplerParams
 from golem_core.schedule import Engine, Request
 from golem_core.text.template import ChatTemplate, TemplateError
+from golem_server.body import read_body
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_settings import settings
 from golem_server.schema import NO_LORA
@@ -129,11 +131,23 @@ def template_caps(template: ChatTemplate) -> dict[str, bool]:
 
 
 class LoraAdapters:
-    """``/lora-adapters``: there are none."""
+    """``/lora-adapters``: there are none, and none is all that can be set."""
+
+    def __init__(self, max_body: int):
+        self.max_body = max_body
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         resp.content_type = JSON
         resp.data = encode([])
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        raise Refusal(NO_LORA, "not_supported_error")
+        try:
+            wanted = json.loads(read_body(req, self.max_body))
+        except (ValueError, RecursionError):
+            wanted = None
+        if not isinstance(wanted, list):
+            raise Refusal("Request body must be an array")
+        if wanted:
+            raise Refusal(NO_LORA, "not_supported_error")
+        resp.content_type = JSON
+        resp.data = encode({"success": True})

@@ -239,6 +239,10 @@ def test_adapters(tiny):
     assert tiny.look("/lora-adapters") == []
     error = tiny.ask("/lora-adapters", [{"id": 0, "scale": 1}], 501)["error"]
     assert "LoRA adapters are not supported" in error["message"]
+    assert tiny.ask("/lora-adapters", []) == {"success": True}
+    assert tiny.ask("/lora-adapters", {}, 400)["error"]["message"] == (
+        "Request body must be an array"
+    )
 
 
 def test_a_chat_models_own_vectors_in_the_native_shape(tiny):
