@@ -16,6 +16,7 @@ import numpy as np
 
 from golem_core.embedding import Embedding, TextTooLong, unit
 from golem_core.model.errors import CannotEmbed
+from golem_core.sample.params import shown
 from golem_core.schedule.batcher import BatchJob
 from golem_server.access_log import NOTE
 from golem_server.body import read_object
@@ -93,7 +94,10 @@ def _ids(embedding: Embedding, text: Any, field: str) -> np.ndarray:
         elif not _is_id(item):
             raise wrong(field)
         elif not 0 <= item < vocabulary:
-            raise Refusal("Prompt contains invalid tokens")
+            raise Refusal(
+                f'Prompt contains invalid tokens: "{field}" holds {shown(item)}, and ids are 0 to '
+                f"{vocabulary - 1}"
+            )
         else:
             ids.append(item)
     return np.array(ids, np.int32)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from golem_core.arguments import ROLES
+from golem_core.sample.params import shown
 from golem_server.body import json_type
 from golem_server.errors import Refusal
 from golem_server.media import KINDS, Sight, unsupported
@@ -57,7 +58,9 @@ def _message(place: int, given: Any, sight: Sight | None) -> Message:
     name = ROLES[role]
     calls = _calls(place, given.get("tool_calls")) if name == "assistant" else []
     if name != "assistant" and "content" not in given:
-        raise Refusal("All non-assistant messages must contain 'content'")
+        raise Refusal(
+            f"All non-assistant messages must contain 'content': message {place} has none"
+        )
     if name == "assistant" and given.get("content") is None and not calls:
         raise Refusal("Assistant message must contain either 'content' or 'tool_calls'!")
     _text(place, given, "name")
@@ -87,7 +90,9 @@ def _content(place: int, given: Any, sight: Sight | None) -> str | list[Message]
     if given is None or isinstance(given, str):
         return given or ""
     if not isinstance(given, list):
-        raise Refusal("Expected 'content' to be a string or an array")
+        raise Refusal(
+            f"Expected 'content' to be a string or an array: message {place} has {json_type(given)}"
+        )
     parts = [_part(place, part, sight) for part in given]
     if any(part["type"] != "text" for part in parts):
         return parts
@@ -101,7 +106,10 @@ def _part(place: int, part: Any, sight: Sight | None) -> Message:
             raise unsupported(KINDS[kind])
         return sight.part(place, part)
     if kind != "text":
-        raise Refusal("unsupported content[].type")
+        raise Refusal(
+            f"unsupported content[].type: message {place} has {shown(kind)}; the types are text, "
+            + ", ".join(KINDS)
+        )
     if not isinstance(part.get("text"), str):
         raise Refusal(f"message {place}: a part of type text needs a 'text' that is a string")
     return {"type": "text", "text": part["text"]}

@@ -156,7 +156,10 @@ ELEMENTS = (
         ({"input": {"a": 1}}, ELEMENTS),
         ({"input": ["a", 1.5]}, ELEMENTS),
         ({"input": [[1, True]]}, ELEMENTS),
-        ({"input": [704]}, "Prompt contains invalid tokens"),
+        (
+            {"input": [704]},
+            'Prompt contains invalid tokens: "input" holds 704, and ids are 0 to 703',
+        ),
         ({"input": [-1]}, "Prompt contains invalid tokens"),
         (
             {"input": "a", "encoding_format": "int8"},

@@ -67,15 +67,27 @@ CASES = [
         'message 1 has role "narrator"; the roles are system, developer, user, assistant, model, '
         "tool",
     ),
-    (messages({"role": "user"}), "All non-assistant messages must contain 'content'"),
+    (
+        messages({"role": "user"}),
+        "All non-assistant messages must contain 'content': message 0 has none",
+    ),
     (
         messages({"role": "assistant"}),
         "Assistant message must contain either 'content' or 'tool_calls'!",
     ),
-    (messages({"role": "user", "content": 5}), "Expected 'content' to be a string or an array"),
-    (messages({"role": "user", "content": {}}), "Expected 'content' to be a string or an array"),
-    (messages({"role": "user", "content": [5]}), "unsupported content[].type"),
-    (part("foo"), "unsupported content[].type"),
+    (
+        messages({"role": "user", "content": 5}),
+        "Expected 'content' to be a string or an array: message 0 has number",
+    ),
+    (
+        messages({"role": "user", "content": {}}),
+        "Expected 'content' to be a string or an array: message 0 has object",
+    ),
+    (messages({"role": "user", "content": [5]}), "unsupported content[].type: message 0 has null"),
+    (
+        part("foo"),
+        'unsupported content[].type: message 0 has "foo"; the types are text, image_url, ',
+    ),
     (part("text"), "message 0: a part of type text needs a 'text' that is a string"),
     (
         part("image_url", image_url={"url": "https://example.com/a.png"}),
