@@ -15,10 +15,12 @@ import benchmarks
 import ref
 from benchmarks import invented_laya
 from benchmarks.bandwidth import PlainRead
+from benchmarks.clients import prompt, words_of
 from benchmarks.compare import chosen, disturbed, table
 from benchmarks.lines import LINES, bench_flags
 from benchmarks.programs import batched_rates
 from benchmarks.soak import growth, memory_verdict
+from golem_core.formats.writer import write_gguf
 from golem_core.text.tokenizer_json import JsonTokenizer
 from golem_plugins.laya.checkpoint import TYPES
 from golem_plugins.laya.rows import RowBuilder, Specials
@@ -87,6 +89,19 @@ def test_rates_of_several_conversations_are_read_from_the_peers_table():
 
 llama_print_timings:        load time =     107.60 ms"""
     assert list(batched_rates(text)) == [(1, 6.39), (2, 28.34)]
+
+
+def test_clients_send_prompts_of_ordinary_tokens_as_long_as_they_say(tmp_path):
+    path = tmp_path / "m.gguf"
+    types = np.array([3, 1, 1, 6, 1, 5], np.int32)  # control, three normal, a byte, unused
+    keys = {"general.architecture": "llama", "tokenizer.ggml.tokens": list("abcdef")}
+    write_gguf(path, keys | {"tokenizer.ggml.token_type": types}, [])
+    words = words_of(path)
+    assert words == [1, 2, 4]
+    made = prompt(words, 200, seed=1)
+    assert len(made) == 200
+    assert set(made) == {1, 2, 4}
+    assert made == prompt(words, 200, seed=1) != prompt(words, 200, seed=2)
 
 
 def test_lines_are_chosen_by_pattern():
