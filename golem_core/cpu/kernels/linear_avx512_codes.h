@@ -89,6 +89,19 @@ INLINE __m512i load_code(const enum type type, const int bits, const uint8_t *pa
     return x;
 }
 
+/* Vector v of a part with codes of one or two bits, as load_code gives it, in one instruction of GFNI:
+ * its matrix of bits picks those of the code out of every byte. */
+INLINE __m512i picked_code(const int bits, const uint8_t *part, const int v) {
+    const int at = bits == 2 ? 2 * (v & 3) : v;
+    const uint64_t rows = bits == 2 ? (uint64_t)1 << (56 + at) | (uint64_t)2 << (48 + at)
+                                    : (uint64_t)1 << (48 + at);
+    __m512i x = load_vector(part, bits == 2 ? v >> 2 : 0), picked;
+    __asm__("vgf2p8affineqb $0, %2, %1, %0"
+            : "=v"(picked)
+            : "v"(x), "v"(_mm512_set1_epi64((long long)rows)));
+    return picked;
+}
+
 INLINE __m512 load_halves(const uint8_t *p) {
     return _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)p));
 }
