@@ -217,16 +217,23 @@ def save(number):
 
 random.seed(6)
 save(0)
+began = time.monotonic()
+save(0)
+took = time.monotonic() - began  # so that kills come during saves, on a busy machine too
 held = 0
 for _ in range(int(sys.argv[2])):
+    reader, writer = os.pipe()
     child = os.fork()
     if not child:
         while True:
             held = (held + 1) % 100
+            os.write(writer, b"x")
             save(held)
-    time.sleep(random.uniform(0, 0.01))
+    os.read(reader, 1)
+    time.sleep(random.uniform(0, 2 * took))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    os.close(reader), os.close(writer)
     kept, _ = read_slot(path, fit)
     states.restore(0, 500, kept.states)
     values = {*kept.tokens.tolist(), *states.rings["full"].k[0, :, :500].ravel().tolist()}
