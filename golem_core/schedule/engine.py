@@ -267,7 +267,7 @@ class Engine:
         return projector.rows(kind, data, run, waiting)
 
     def give_up(self, index: int) -> None:
-        """Cancels the answer that holds a slot; the slot is free before the next pass."""
+        """Cancels the answer that holds a slot, which is free when the pass it is in is over."""
         with self._door:
             job = self._seats.slots[index].job
         if job is not None:

@@ -302,6 +302,7 @@ class Runner:
             self._deal(reading.batch, made, self._clock() - reading.seconds)
         finally:
             reading.close()
+        self.pace.last = took  # what the others waited for it, not the whole pass
 
     def _reads(self, answer: Answer) -> bool:
         """Whether it is in the middle of a pass."""

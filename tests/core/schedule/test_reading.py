@@ -103,6 +103,19 @@ def test_tokens_come_in_time_and_the_prompt_gets_its_share(draw, column, fixed, 
     assert read.prompt_ms / 1e3 <= (work + passes * draw) * (1 + draw / piece)
 
 
+def test_what_runs_between_passes_takes_the_time_of_a_piece_and_not_of_the_whole_pass():
+    """A picture's tower goes on for as long as the last pass held up those who draw."""
+    model = piecewise(draw=0.02, column=0.005, fixed=0)
+    with Beside(model) as beside:
+        lasts = []
+        runner = beside.engine._runner
+        runner._look_aside = lambda: lasts.append(runner.pace.last)
+        (long,) = beside.submit(ask(PROMPT, max_tokens=1))
+        long.wait(WAIT)
+    assert len(lasts) > 20
+    assert max(lasts) <= 3 * 0.02
+
+
 def test_a_short_prompt_shares_a_pass_with_what_is_drawn():
     """Once it is known that it fits: the weights are read for both of them."""
     model = piecewise(draw=0.01, column=0.0005, fixed=0.0)
