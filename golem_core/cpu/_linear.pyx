@@ -59,6 +59,7 @@ cdef extern from "kernels/linear.h" nogil:
     const golem_type *golem_types
     int golem_type_count
     int golem_type_index(int)
+    int golem_amx_computes()
     int golem_prompt_records(const golem_linear_isa *)
 
 
@@ -87,6 +88,11 @@ Q8_BYTES = sizeof(golem_q8)
 def isas():
     """Names of the instruction sets this processor can run, slowest first; not emulated ones."""
     return tuple(name for name in ISAS if runs(name) and not name.endswith("_emulated"))
+
+
+def amx_computes():
+    """Whether AMX's instructions give two known products here; False where they fault."""
+    return golem_amx_computes() != 0
 
 
 def runs(str isa):

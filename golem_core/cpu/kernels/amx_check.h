@@ -89,7 +89,7 @@ static void go_back(int number) {
     signal(number, SIG_DFL);
 }
 
-static int works(void) {
+int golem_amx_computes(void) {
     static const int faults[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
     enum { FAULTS = sizeof faults / sizeof *faults };
     struct sigaction before[FAULTS], now = {.sa_handler = go_back};
@@ -106,7 +106,7 @@ static int works(void) {
 static int amx_state;
 
 static void find_state(void) {
-    amx_state = !admits_amx() ? GOLEM_AMX_NONE : works() ? GOLEM_AMX_WORKS : GOLEM_AMX_WRONG;
+    amx_state = !admits_amx() ? GOLEM_AMX_NONE : golem_amx_computes() ? GOLEM_AMX_WORKS : GOLEM_AMX_WRONG;
 }
 
 int golem_amx_state(void) {

@@ -38,4 +38,5 @@ const golem_linear_isa LINEAR_SET = {LINEAR_NAME,
 
 #elif defined(__x86_64__)
 int golem_amx_state(void) { return GOLEM_AMX_NONE; }
+int golem_amx_computes(void) { return 0; }
 #endif

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from golem_core.cpu import _linear as linear
 from tests.core.cpu.linear_cases import (
     CODE_TYPES,
     ISAS,
@@ -82,3 +83,8 @@ def test_tiles_of_any_number_of_columns_have_the_bits_of_one(name):
     for c0, nc in [(0, 60), (0, 16), (1, 15), (3, 17), (20, 32), (11, 47), (58, 2)]:
         got = product(isa, name, groups, width, columns, c0, nc, "prompt")
         assert got.tobytes() == alone[c0 : c0 + nc].tobytes(), (c0, nc)
+
+
+def test_trying_amx_where_there_is_none_is_a_no_and_no_crash():
+    """The instructions fault on such a processor, and before the kernel gave leave to use them."""
+    assert linear.amx_computes() == ("amx" in linear.isas())
