@@ -1,5 +1,7 @@
 """A column's bits depend on its own tokens and its role, on nothing else a pass may hold."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -124,3 +126,18 @@ def test_narrow_and_wide_executors_give_the_same_bits():
     ]
     for other in made[1:]:
         np.testing.assert_array_equal(made[0], other)
+
+
+@pytest.mark.parametrize("isa", SETS)
+def test_a_prompt_longer_than_its_window_has_the_same_bits_in_pieces(isa, monkeypatch):
+    """In a tile of many columns the later ones see nothing of the first keys, and the first nothing
+    of the later ones: what they have no weight for must not reach them."""
+    monkeypatch.setenv("GOLEM_CPU", isa)
+    program = decoder("Q4_0", window=20, n=192)
+    options = {"slots": 1, "context": 256, "threads": 2}
+    with CpuExecutor(program, **options) as whole, CpuExecutor(program, **options) as cut:
+        everything = whole.run(one_pass((0, 190, 0, 1)))["logits"].copy()
+        ends = (0, 1, 38, 101, 102, 165, 190)
+        for first, end in itertools.pairwise(ends):
+            piece = cut.run(one_pass((0, end - first, first, 1)))["logits"]
+            np.testing.assert_array_equal(piece, everything[first:end])

@@ -154,3 +154,28 @@ def test_a_weight_of_a_file_is_clipped_where_the_file_says_so():
     made = ReferenceExecutor(p.build()).run({"x": x}, ("y",))["y"]
     np.testing.assert_allclose(made, wanted, rtol=1e-6)
     assert weights.unused() == []
+
+
+@pytest.mark.parametrize("isa", [isa for isa in SETS if isa.startswith("amx")])
+def test_bf16_tiles_round_as_the_manual_of_the_instruction_says(isa, monkeypatch):
+    """Of 32 elements the even and the odd ones are summed apart from zero by fused multiply-adds,
+    both added, and that added to the sum of the elements before."""
+    monkeypatch.setenv("GOLEM_CPU", isa)
+    rng = np.random.default_rng(12)
+    p = Builder("one")
+    x = p.input("x", (p.axis("n", 64), 70))
+    w = weight(rng, "w", 40, 70, "BF16")
+    one = Weight("one", (40, 40), by_name("F32"), np.eye(40, dtype=np.float32).view(np.uint8))
+    p.output("y", p.linear(p.linear(x, w), one))  # what leaves a program itself is of f32 products
+    bits = rng.standard_normal((30, 70)).astype(np.float32).view(np.uint32) & 0xFFFF0000
+    columns, rows = bits.view(np.float32), (w.data.view(np.uint16).astype(np.uint32) << 16)
+    rows = rows.view(np.float32).astype(np.float64)
+    total = np.zeros((30, 40), np.float32)
+    for first in range(0, 70, 32):
+        halves = np.zeros((2, 30, 40), np.float32)
+        for k in range(first, min(first + 32, 70)):  # exact in f64, then rounded once
+            product = columns[:, k, None].astype(np.float64) * rows[:, k]
+            halves[k % 2] = (halves[k % 2] + product).astype(np.float32)
+        total += halves[0] + halves[1]
+    with CpuExecutor(p.build(), threads=1) as executor:
+        np.testing.assert_array_equal(executor.run({"x": columns}, ("y",))["y"], total)
