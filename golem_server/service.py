@@ -363,6 +363,8 @@ class Service:
             ]
             if engine.checkpoint_bytes:
                 self.lines.append(self._checkpoints(engine))
+            if model.prediction is not None:
+                self.lines.append("drafts: by the file's prediction block, where that is faster")
 
     def _checkpoints(self, engine: Engine) -> str:
         """What a recurrent model's slots may go back to."""

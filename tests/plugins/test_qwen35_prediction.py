@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 
 from golem_core.model import open_decoder
+from golem_core.model.media import Limits
 from golem_core.model.prediction import OUTPUTS, open_prediction
 from golem_core.sample import SamplerParams
 from golem_core.schedule import Engine, Request
+from golem_core.schedule.media import Span
 from tests.core.schedule.fakes import WAIT, FakeClock
 from tests.paths import data
 from tests.plugins import tiny, tiny_next
+from tests.plugins.projectors import picture, write_projector
 from tests.plugins.tiny import relative_rms
 
 PROMPT = np.random.default_rng(3).integers(0, 250, 70).tolist()
@@ -179,6 +182,22 @@ def test_siblings_of_one_prompt_guess_from_its_last_token(models):
             told.append([job.wait(WAIT).tokens for job in jobs])
             accepted = engine.stats.accepted
     assert told[0] == told[1] and accepted
+
+
+def test_guesses_after_a_picture_stand_at_the_positions_behind_it(paths, tmp_path):
+    """The answer is the same, and so is how guesses go when it is read again in other passes."""
+    mmproj = write_projector(tmp_path / "mmproj.gguf", 256, "qwen35")
+    options = {"context": 512, "threads": 2, "mmproj": mmproj, "media": Limits(tokens=(2, 40))}
+    found = []
+    for draft, width in (("off", 256), ("mtp", 256), ("mtp", 16)):
+        model = open_decoder(paths["often"], draft=draft, pass_width=width, **options)
+        rows = model.projector.rows("image", picture(1, width=90, height=30))
+        tokens = [*PROMPT[:7], *[0] * len(rows), *PROMPT[7:20]]
+        with eager(model, draft, draft_n=0 if draft == "off" else 2) as engine:
+            found.append(ask(engine, tokens, media=[Span(7, rows)]))
+        model.close()
+    assert [result.tokens for result in found] == [found[0].tokens] * 3
+    assert found[1].accepted_tokens and counts(found[1]) == counts(found[2])
 
 
 # ---- what is kept between turns
