@@ -1,5 +1,6 @@
 """The executor's door: planning on demand, refusals, closing, forking, loading, threads."""
 
+import gc
 import mmap
 import multiprocessing
 import os
@@ -124,6 +125,7 @@ def test_an_unknown_output_is_refused_by_name():
 
 
 def test_close_stops_every_thread_and_running_afterwards_is_refused():
+    gc.collect()  # executors that other tests have forgotten
     before = threads()
     ex = make(threads=5)
     ex.run(one_pass((0, 3, 0, 1)))
@@ -136,6 +138,7 @@ def test_close_stops_every_thread_and_running_afterwards_is_refused():
 
 
 def test_an_executor_that_is_forgotten_stops_its_threads():
+    gc.collect()  # executors that other tests have forgotten
     before = threads()
     make(threads=4)
     assert threads() == before
