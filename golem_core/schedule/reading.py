@@ -15,6 +15,8 @@ import numpy as np
 
 from golem_core.schedule.passes import Pass
 
+SHALLOW = 256  # positions before a prompt's next column that are read as soon as the weights
+
 
 class Reading:
     """One such pass. The runner's own.
@@ -46,10 +48,11 @@ class Reading:
 def in_pieces(batch: Pass, answers: Iterable[Any]) -> bool:
     """Whether prompts had better be read in pieces than share this pass with what is drawn.
 
-    One that ends with the pass does not pay for its narrowness again and again.
+    One that ends with the pass does not pay for its narrowness again and again; but a single
+    column deep in a context may take longer than all that is drawn.
     """
     if not 0 < batch.drawn < batch.columns:
         return False
     fed = {id(run.answer): run.count for run in batch.runs[::-1]}
     reading = (a for a in answers if not a.drawing and a.leader is None)
-    return any(fed.get(id(a), 0) < a.unread for a in reading)
+    return any(fed.get(id(a), 0) < a.unread or a.start > SHALLOW for a in reading)

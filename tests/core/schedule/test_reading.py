@@ -16,14 +16,14 @@ PROMPT = "y" * 400
 
 
 def piecewise(draw=0.01, column=0.001, fixed=0.005, step=0.0, **fields):
-    """A model whose passes take ``draw`` seconds for what is drawn, and ``fixed`` + ``column`` a
-    column for prompts; the clock is its executor's."""
+    """A model whose passes take ``draw`` seconds for what is drawn, ``column`` for each column of
+    a prompt, and ``fixed`` for the 2,000 positions before it; the clock is its executor's."""
     fields = {"slots": 2, "context": 4096, "pass_width": 256, **fields}
     model = FakeModel(**fields)
 
     def cost(runs):
-        prompt = sum(run[2] for run in runs if run[4])
-        return draw * any(run[4] == 0 for run in runs) + (fixed + column * prompt if prompt else 0)
+        seconds = draw * any(run[4] == 0 for run in runs)
+        return seconds + sum(column * run[2] + fixed * run[3] / 2000 for run in runs if run[4])
 
     model.executor = PiecewiseExecutor(
         model.slots,
@@ -99,7 +99,7 @@ def test_tokens_come_in_time_and_the_prompt_gets_its_share(draw, column, fixed, 
     # Of the time, the prompt has what the limit leaves it, but for a margin and one step.
     piece = 0.85 * max(min(1.5 * draw, LONGEST - draw) - draw * step, LEAST * draw)
     passes = sum(any(run[4] for run in one.runs) for one in model.executor.seen)
-    work = draw * (len(PROMPT) * column + passes * fixed)
+    work = draw * (len(PROMPT) * column + passes * fixed * len(PROMPT) / 2000)
     assert read.prompt_ms / 1e3 <= (work + passes * draw) * (1 + draw / piece)
 
 
@@ -128,6 +128,17 @@ def test_a_short_prompt_shares_a_pass_with_what_is_drawn():
         assert model.executor.twins == before
     (run,) = [one for one in model.executor.seen if ord("x") in one.tokens]
     assert [r[4] for r in run.runs] == [0, 1]
+
+
+def test_a_few_columns_deep_in_a_context_are_read_in_pieces_too():
+    """Each of them reads all keys before it: ten drawn passes' time here."""
+    model = piecewise(draw=0.01, column=0.0001, fixed=0.1)
+    with Beside(model) as beside:
+        (first,) = beside.submit(ask("y" * 2000, max_tokens=1))
+        first.wait(WAIT)
+        (turn,) = beside.submit(ask("y" * 2000 + "zz", max_tokens=1))
+        assert turn.wait(WAIT).fed_tokens == 2
+        assert max(gaps(beside.talk)) <= 0.03
 
 
 @pytest.mark.parametrize("recurrent", [False, True])
