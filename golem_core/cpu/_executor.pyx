@@ -250,7 +250,7 @@ cdef class Code:
     cdef int *weight_extent
     cdef long long *weight_size
     cdef int weight_count
-    cdef int *cancelled            # polled at barriers, NULL where a pass must run to its end
+    cdef int *cancelled            # polled now and then, NULL where a pass must run to its end
     cdef readonly double seconds   # inside C, of the last pass
     cdef readonly long long weight_bytes   # read by the last pass, each weight once
 
@@ -470,7 +470,7 @@ cdef class Code:
             self.operand(&s.finish[i].operand, operand)
 
     def set_cancel(self, const int[::1] flag):
-        """Passes stop at their next barrier once the flag is set. The caller keeps it alive."""
+        """Passes stop soon after the flag is set. The caller keeps it alive."""
         self.cancelled = <int *>&flag[0]
 
     def start_profile(self):

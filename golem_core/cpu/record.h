@@ -162,6 +162,10 @@ typedef struct {
     char *locals;              /* scratch of a chain's own values */
     char *scratch;             /* scratch of the running record */
     atomic_int *next;          /* the running record's counter */
+    void *walk;                /* of run.c */
+    int32_t record;            /* the running record's number */
+    int32_t pauses;            /* whether it may be left before its end */
+    int32_t taken;             /* units of it this worker has taken */
 } golem_worker;
 
 typedef void (*golem_rows_fn)(const golem_record *, golem_worker *, int64_t from, int64_t to);
@@ -184,11 +188,22 @@ typedef struct golem_isa {
 GOLEM_SETS(GOLEM_DECLARE_ISA)
 
 /* Runs the records from .. count - 1 on the pass's pool. scratch: threads pieces of scratch_bytes,
- * the first local_bytes of each for chains. Returns -1 when all have run. Where the pass has a
- * cancel flag it stops at a barrier once that is set, or the monotonic clock is past `until`
- * seconds (0: never), but not before its first record: it returns the one to go on from. */
+ * the first local_bytes of each for chains. Returns -1 when all have run. Once the pass's cancel
+ * flag is set, or the monotonic clock is past `until` seconds (0: never), it stops at a barrier or
+ * between the units of a long record, but not before it has done something: it returns the record
+ * to go on from. Until then no other pass may run on the same counters (next). */
 int golem_run(const golem_record *records, int count, int from, double until, golem_pass *pass,
               char *scratch, int64_t scratch_bytes, int64_t local_bytes);
+
+/* Whether the pass is to stop now: the units that are left of the running record will be taken when
+ * it goes on. */
+int golem_pauses(golem_worker *w);
+
+/* The next unit of a record that may be left between two of them; INT32_MAX where that is now. */
+static inline int golem_take(golem_worker *w) {
+    if (w->pauses && w->taken++ && golem_pauses(w)) return INT32_MAX;
+    return atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
+}
 
 static inline char *golem_base(const golem_operand *o, const golem_worker *w) {
     if (o->slot == GOLEM_LOCAL) return w->locals + o->offset - w->first * o->span * 4;

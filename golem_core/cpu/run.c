@@ -14,6 +14,7 @@ typedef struct {
     int from;                /* the first record to run */
     double until;            /* when to stop, 0: never */
     atomic_int stopped_at;   /* record before which worker 0 saw that it is time, or -1 */
+    atomic_int paused;       /* the record after one whose units were left to be taken later, or -1 */
 } walk;
 
 static void run_block(const golem_record *head, golem_worker *w, int64_t from, int64_t to) {
@@ -47,29 +48,61 @@ static int time_to_stop(const walk *all) {
     return (pass->cancel && atomic_load(pass->cancel)) || (all->until > 0 && now() > all->until);
 }
 
+int golem_pauses(golem_worker *w) {
+    walk *all = w->walk;
+    if (!time_to_stop(all)) return 0;
+    atomic_store(&all->paused, w->record + 1);
+    return 1;
+}
+
+static int replicates(const golem_pass *pass, const golem_record *record) {
+    return record->flags & GOLEM_REPLICA && pass->extents[record->extent] <= GOLEM_REPLICATED;
+}
+
+/* Whether nothing in this pass is the record's work. */
+static int is_skipped(const golem_pass *pass, const golem_record *record) {
+    return record->flags & GOLEM_PROMPTS
+        && pass->extents[record->extent] == pass->drawn_rows[record->extent];
+}
+
+/* Whether all workers meet before the record. */
+static int meets(const golem_pass *pass, const golem_record *record) {
+    return record->flags & GOLEM_BARRIER
+        && !(replicates(pass, record) && record->flags & GOLEM_UNLESS_REPLICA);
+}
+
+/* Whether workers may leave record i before all of its units are taken: where they meet right after
+ * it, so that nobody has begun what comes next. A pass goes on from there with the units taken so
+ * far still counted; the first record's are counted anew with every run, so it has no such place. */
+static int may_pause(const walk *all, int i) {
+    const golem_record *next = &all->records[i + 1];
+    return i > 0 && i + 1 < all->count && !is_skipped(all->pass, next) && meets(all->pass, next);
+}
+
 static void run_worker(void *context, int worker) {
     walk *all = context;
     golem_pass *pass = all->pass;
     char *mine = all->scratch + all->scratch_bytes * worker;
     int may_stop = pass->cancel || all->until > 0;
     golem_worker w = {.pass = pass, .worker = worker, .locals = mine,
-                      .scratch = mine + all->local_bytes};
+                      .scratch = mine + all->local_bytes, .walk = all};
     for (int i = all->from; i < all->count;) {
         const golem_record *record = &all->records[i];
         int started = i;
         double before = pass->profile && !worker ? now() : 0;
         int64_t rows = pass->extents[record->extent];
-        int replicated = record->flags & GOLEM_REPLICA && rows <= GOLEM_REPLICATED;
-        if (record->flags & GOLEM_PROMPTS && rows == pass->drawn_rows[record->extent]) {
+        int replicated = replicates(pass, record);
+        if (is_skipped(pass, record)) {
             i += record->chain;
             continue;
         }
         w.replica = replicated ? worker : 0;
-        if (record->flags & GOLEM_BARRIER && !(replicated && record->flags & GOLEM_UNLESS_REPLICA)) {
+        if (meets(pass, record)) {
             if (worker == 0 && i > all->from && may_stop && time_to_stop(all))
                 atomic_store(&all->stopped_at, i);
             golem_pool_barrier(pass->pool, worker);
-            if (may_stop && atomic_load(&all->stopped_at) == i) return;
+            if (may_stop && (atomic_load(&all->stopped_at) == i || atomic_load(&all->paused) == i))
+                return;
         }
         w.next = pass->next + (int64_t)i * 16;
         if (record->chain) {
@@ -77,6 +110,9 @@ static void run_worker(void *context, int worker) {
             else if (rows) run_block(record, &w, 0, rows);
             i += record->chain;
         } else {
+            w.record = i;
+            w.pauses = may_stop && may_pause(all, i);
+            w.taken = 0;
             pass->isa->run[record->kind](record, &w);
             i++;
         }
@@ -86,9 +122,10 @@ static void run_worker(void *context, int worker) {
 
 int golem_run(const golem_record *records, int count, int from, double until, golem_pass *pass,
               char *scratch, int64_t scratch_bytes, int64_t local_bytes) {
-    walk all = {records, count, pass, scratch, scratch_bytes, local_bytes, from, until, -1};
-    for (int i = 0; i < count; i++)
+    walk all = {records, count, pass, scratch, scratch_bytes, local_bytes, from, until, -1, -1};
+    for (int i = from ? from + 1 : 0; i < count; i++)
         atomic_store_explicit(pass->next + (int64_t)i * 16, 0, memory_order_relaxed);
     golem_pool_run(pass->pool, run_worker, &all);
-    return atomic_load(&all.stopped_at);
+    int paused = atomic_load(&all.paused);
+    return paused < 0 ? atomic_load(&all.stopped_at) : paused - 1;
 }

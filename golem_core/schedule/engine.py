@@ -192,10 +192,7 @@ class Engine:
         with self._door:
             if not self._runner.serving:
                 raise EngineClosed("the engine is not running: it is closing or was never started")
-            # Slots are given out between passes: as many as are free wait for that alone.
-            if len(self._seats.waiting) + len(requests) > self.queue + self._seats.idle:
-                self.stats.refused += len(requests)
-                raise QueueFull(self.queue)
+            self._refuse_full(len(requests))
             now = self._clock()
             for request, parts in zip(requests, prepared, strict=True):
                 self.stats.submitted += 1
@@ -204,6 +201,13 @@ class Engine:
                 jobs.append(job)
             self._door.notify_all()
         return jobs
+
+    def _refuse_full(self, count: int) -> None:
+        """Refuses so many more requests where they cannot wait. Whoever calls holds the door."""
+        # Slots are given out between passes: as many as are free wait for that alone.
+        if len(self._seats.waiting) + count > self.queue + self._seats.idle:
+            self.stats.refused += count
+            raise QueueFull(self.queue)
 
     def _prepared(self, request: Request) -> dict[str, Any]:
         """What an Answer is made of, computed on the thread that asks."""
@@ -243,11 +247,14 @@ class Engine:
 
         Its tower runs on the runner's thread, in pieces between passes. waiting: called now and
         then; what it raises gives the work up. Raises MediaError for what cannot be taken,
-        ContextExceeded as soon as it has filled a slot, EngineClosed.
+        ContextExceeded as soon as it has filled a slot, QueueFull where the request it belongs to
+        could not wait for one, before any work; EngineClosed.
         """
         projector = self.model.projector
         if projector is None:
             raise MediaError(no_tower(kind, NO_PROJECTOR))
+        with self._door:
+            self._refuse_full(1)
 
         counts: list[int] = []  # rows of the pieces so far
 

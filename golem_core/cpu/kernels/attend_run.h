@@ -115,7 +115,7 @@ static void run_attend(const golem_record *r, golem_worker *w) {
     while (next_sequence(&a, &at, &s)) {
         int64_t columns = tile_columns(a.share, a.kv, s.count, w->pass->threads);
         int64_t units = (s.count + columns - 1) / columns * a.kv;
-        for (; g.unit < g.before + units; g.unit = take(w)) {
+        for (; g.unit < g.before + units; g.unit = golem_take(w)) {
             int64_t first = s.first + (g.unit - g.before) / a.kv * columns;
             int64_t left = s.first + s.count - first;
             attend_columns(&a, &s, first, (int)(left < columns ? left : columns),

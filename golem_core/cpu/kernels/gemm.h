@@ -210,7 +210,7 @@ static void run_gemm(const golem_record *r, golem_worker *w) {
     float *unpacked = (float *)w->scratch;
     if (columns == 0) return;
     for (;;) {
-        int unit = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed), i = 0, units = 0;
+        int unit = golem_take(w), i = 0, units = 0;
         for (; i < r->segments; unit -= units, i++) {
             units = (r->segment[i].groups + r->segment[i].chunk - 1) / r->segment[i].chunk * blocks;
             if (unit < units) break;

@@ -176,7 +176,7 @@ static void run_linear(const golem_record *r, golem_worker *w) {
     golem_act act = act_of(r, w);
     if (columns == 0) return;
     for (;;) {
-        int unit = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed), i = 0;
+        int unit = golem_take(w), i = 0;
         for (; i < r->segments; unit -= chunks_of(&r->segment[i++], columns, drawn))
             if (unit < chunks_of(&r->segment[i], columns, drawn)) break;
         if (i == r->segments) return;

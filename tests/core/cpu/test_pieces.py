@@ -1,5 +1,6 @@
 """Passes run in pieces: the same bits as whole ones, and other passes in between."""
 
+import re
 import threading
 
 import numpy as np
@@ -32,9 +33,9 @@ def columns(count):
     return np.random.default_rng(count).standard_normal((count, WIDTH)).astype(np.float32)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, 2, 7])
 def test_a_pass_in_pieces_gives_the_bits_of_a_whole_one(threads):
-    """The shortest time there is ends a piece at the first place where workers meet."""
+    """The shortest time there is ends a piece at the first place where that is possible."""
     with CpuExecutor(tower(), threads=threads) as executor:
         whole = executor.run({"x": columns(300)}, ("rows",))["rows"].copy()
         with executor.begin({"x": columns(300)}, ("rows",)) as begun:
@@ -46,6 +47,20 @@ def test_a_pass_in_pieces_gives_the_bits_of_a_whole_one(threads):
         with executor.begin({"x": columns(300)}, ("rows",)) as begun:
             assert begun.advance()
             np.testing.assert_array_equal(begun.outputs["rows"], whole)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_long_attention_is_left_between_its_tiles(threads):
+    """More pieces than places where workers meet: a picture's attention alone may take seconds."""
+    with CpuExecutor(tower(1), threads=threads) as executor:
+        whole = executor.run({"x": columns(400)}, ("rows",))["rows"].copy()
+        barriers = int(re.search(r"(\d+) barriers", executor.describe(("rows",)))[1])
+        with executor.begin({"x": columns(400)}, ("rows",)) as begun:
+            pieces = 1
+            while not begun.advance(1e-9):
+                pieces += 1
+            np.testing.assert_array_equal(begun.outputs["rows"], whole)
+        assert pieces > 2 * (barriers + 1)
 
 
 def test_another_executor_runs_on_the_same_threads_between_pieces():
@@ -118,7 +133,7 @@ def test_a_prompt_read_in_pieces_between_drawn_passes_keeps_every_bit(threads):
     with CpuExecutor(decoder(), **options) as executor:
         executor.run(fed(1, 40, 0, 1), ("y",))
         prompt = executor.run(fed(0, 200, 0, 1), ("y",))["y"].copy()
-        drawn = [executor.run(fed(1, 1, 40 + i, 0), ("y",))["y"].copy() for i in range(30)]
+        drawn = [executor.run(fed(1, 1, 40 + i, 0), ("y",))["y"].copy() for i in range(150)]
         then = executor.run(fed(0, 1, 200, 0), ("y",))["y"].copy()
     with CpuExecutor(decoder(), **options) as executor:
         twin = executor.twin(4, ("y",))

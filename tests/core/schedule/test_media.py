@@ -11,7 +11,7 @@ from golem_core.model import open_decoder
 from golem_core.model.media import Limits, Positions
 from golem_core.model.projector import Rows
 from golem_core.sample import ParamError, SamplerParams
-from golem_core.schedule import ContextExceeded, Engine, EngineClosed, Request
+from golem_core.schedule import ContextExceeded, Engine, EngineClosed, QueueFull, Request
 from golem_core.schedule.answer import Answer
 from golem_core.schedule.media import Media, Span, keys
 from golem_core.schedule.pace import Pace
@@ -336,6 +336,33 @@ def test_whoever_waits_for_a_picture_may_leave_and_nobody_waits_when_the_engine_
         engine.close()
     with pytest.raises(EngineClosed):
         engine.rows("image", picture(13))
+
+
+def test_nothing_is_looked_at_for_a_request_that_could_not_wait(opened, monkeypatch):
+    """A queue of none, and a slot that is taken: the refusal comes before the bytes are decoded."""
+    model = opened("e2b")
+    held, run = threading.Event(), model.executor.run
+    looked = []
+    decoded = model.projector._decoded
+    monkeypatch.setattr(
+        model.projector, "_decoded", lambda *given: looked.append(given) or decoded(*given)
+    )
+
+    def slow(*arguments, **more):
+        held.wait(30)
+        return run(*arguments, **more)
+
+    monkeypatch.setattr(model.executor, "run", slow)
+    with Engine(model, queue=0) as engine:
+        try:
+            job = engine.submit(Request(tokens=TEXT, max_tokens=3, params=GREEDY))
+            with pytest.raises(QueueFull):
+                engine.rows("image", picture(14))
+            assert not looked and engine.stats.refused == 1
+        finally:
+            held.set()
+        job.wait(30)
+        assert len(engine.rows("image", picture(14))) and looked
 
 
 def test_a_recording_is_heard_no_further_than_it_fits(opened, monkeypatch):
