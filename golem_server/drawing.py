@@ -47,7 +47,8 @@ def submit(
     most = slots + engine.queue
     if count * len(prompts) > most:
         raise too_many(count * len(prompts), most)
-    _check_competitors(engine, request, count * len(prompts), options.get("n_probs", 0))
+    scored = sum(map(len, prompts)) if options.get("scores_prompt") else 0
+    _check_competitors(engine, request, count, len(prompts), scored, options.get("n_probs", 0))
     params = SamplerParams.resolve(model.sampling, body, tokenizer=model.tokenizer)
     limits = request.limits
     slot = request.id_slot
@@ -77,14 +78,21 @@ def submit(
     return Answer(jobs, client_gone(req.env), count)
 
 
-def _check_competitors(engine: Engine, request: Drawing, answers: int, told: int) -> None:
-    """Refuse probabilities that would fill the memory. told: competitors of each token."""
+def _check_competitors(
+    engine: Engine, request: Drawing, count: int, prompts: int, scored: int, told: int
+) -> None:
+    """Refuse probabilities that would fill the memory.
+
+    count: answers to each prompt. scored: tokens of prompts that are told of. told: competitors of
+    each token.
+    """
     length = engine.default_length if request.length is None else request.length
     tokens = engine.context if length < 0 else min(max(1, length), engine.context)
     told = min(told, engine.model.n_vocab)
-    if told * tokens * answers > MOST_COMPETITORS:
+    tokens = (tokens * prompts + scored) * count
+    if told * tokens > MOST_COMPETITORS:
         raise Refusal(
-            f"{told} competitors of each of {tokens * answers} tokens are asked for, and one "
+            f"{told} competitors of each of {tokens} tokens are asked for, and one "
             f"request is told {MOST_COMPETITORS} in all: lower top_logprobs (n_probs, logprobs) "
             "or max_tokens"
         )

@@ -4,9 +4,11 @@ A token's entry exists where the text drawn until then ends on a whole character
 the token released, so that the texts of all entries make up the answer.
 """
 
-from collections.abc import Iterable
+from codecs import getincrementaldecoder
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from golem_core.sample import Probs
 from golem_core.schedule import Result, Step
 from golem_core.text.detokenizer import characters
 
@@ -89,6 +91,42 @@ def legacy(entries: Iterable[Entry], start: int, top: int) -> dict[str, list[Any
         shape["text_offset"].append(start)
         start += len(entry["token"])
     return shape
+
+
+def legacy_prompt(
+    tokenizer: Any, tokens: Sequence[int], probs: Sequence[Probs | None], text: str, top: int
+) -> dict[str, list[Any]]:
+    """A prompt's tokens in the shape of ``legacy``: an entry each, so that they can be counted.
+
+    probs: of each token, None for the first. text: what is echoed of them. What the tokenizer put
+    in front, a token or a space, is not in that text and has no width in ``text_offset``.
+    """
+    decoder, at = getincrementaldecoder("utf-8")("replace"), 0
+    shape: dict[str, list[Any]] = {
+        "tokens": [],
+        "token_logprobs": [],
+        "top_logprobs": [],
+        "text_offset": [],
+    }
+    for token, found in zip(tokens, probs, strict=True):
+        raw = tokenizer.piece(token, special=True)
+        shape["tokens"].append(_named(raw))
+        shape["text_offset"].append(at)
+        shape["token_logprobs"].append(None if found is None else max(found.drawn, LOWEST))
+        best: dict[str, float] = {}
+        for one, value in () if found is None else found.top[:top]:
+            best.setdefault(_named(tokenizer.piece(one, special=True)), max(value, LOWEST))
+        shape["top_logprobs"].append(None if found is None else best)
+        fresh = decoder.decode(raw)
+        if not text.startswith(fresh, at):
+            fresh = fresh.removeprefix(" ")
+        at += len(fresh) if text.startswith(fresh, at) else 0
+    return shape
+
+
+def _named(raw: bytes) -> str:
+    """What is written for the bytes of a token."""
+    return _name({"token": characters(raw), "bytes": raw})
 
 
 def _name(candidate: Entry) -> str:

@@ -101,6 +101,8 @@ def _golem(service: Service, engine: Engine | None, stats: Stats) -> Iterator[Me
         ("requests_cancelled", "Answers whose client left.", stats.cancelled),
         ("requests_failed", "Answers that failed.", stats.failed),
         ("requests_refused", "Requests refused because the queue was full.", stats.refused),
+        ("logprobs", "Tokens drawn whose probabilities were told.", stats.probs),
+        ("prompt_logprobs", "Prompt tokens of which they were.", stats.prompt_probs),
         ("pass_seconds", "Seconds the model computed.", stats.pass_seconds),
         ("pass_columns", "Tokens that went through the model.", stats.columns),
     )

@@ -16,7 +16,7 @@ from golem_server.drawing import submit
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_native import Native
 from golem_server.llama_settings import CHAT
-from golem_server.logprobs import Entries, legacy
+from golem_server.logprobs import Entries, legacy, legacy_prompt
 from golem_server.media import Sight
 from golem_server.progress import Reports, so_far
 from golem_server.prompts import encode_prompt, read_prompts, text_of
@@ -264,13 +264,26 @@ class _Continuation:
     """One choice of a completion, while it is drawn.
 
     echo: the prompt, where it is part of the text. top: competitors told of each token, None when
-    no probabilities were asked for.
+    no probabilities were asked for. job: whose prompt it is.
     """
 
-    def __init__(self, tokenizer: Any, echo: str, top: int | None):
+    def __init__(self, tokenizer: Any, echo: str, top: int | None, job: Job):
         self.text = echo
         self._top = top
         self._entries = Entries(tokenizer)
+        self._tokenizer = tokenizer
+        self._job = job
+
+    @property
+    def scored(self) -> bool:
+        """Whether the prompt's own probabilities are told."""
+        return self._job.request.scores_prompt
+
+    def prompt(self) -> dict[str, list[Any]]:
+        """What the tokens of a prompt competed with that has been read and is all of the text."""
+        job, top = self._job, self._top or 0
+        tokens = job.request.tokens
+        return legacy_prompt(self._tokenizer, tokens, job.prompt_probs, self.text, top)
 
     def take(self, steps: Iterable[Step]) -> str:
         """The text that steps release."""
@@ -308,6 +321,7 @@ class _CompletionWriter:
         self.jobs = jobs
         self._timed = bool(request.timings_per_token)
         self._reports = Reports(jobs, self._timed)
+        self._unread = {index for index, choice in enumerate(choices) if choice.scored}
 
     def _chunk(
         self, index: int, text: str, logprobs: Any, result: Result | None = None, **more: Any
@@ -330,15 +344,27 @@ class _CompletionWriter:
         return self._chunk(index, text, choice.add(text), **pace)
 
     def opening(self) -> bytes:
-        texts = [choice.text for choice in self.choices]
-        return b"".join(self._chunk(i, text, None) for i, text in enumerate(texts) if text)
+        texts = {i: c.text for i, c in enumerate(self.choices) if i not in self._unread}
+        return b"".join(self._chunk(i, text, None) for i, text in texts.items() if text)
+
+    def _begun(self, index: int) -> bytes:
+        """The prompt, where its tokens' probabilities had to be waited for."""
+        if index not in self._unread:
+            return b""
+        self._unread.remove(index)
+        choice = self.choices[index]
+        return self._chunk(index, choice.text, choice.prompt())
 
     def steps(self, index: int, steps: list[Step]) -> bytes:
-        return self._told() + b"".join([self._step(index, step) for step in steps])
+        told = self._told()
+        if not steps:
+            return told
+        return told + self._begun(index) + b"".join([self._step(index, step) for step in steps])
 
     def ending(self, index: int, result: Result) -> bytes:
+        told = self._told() + self._begun(index)
         self.choices[index].end(result)
-        return self._told() + self._chunk(index, "", self.choices[index].add(""), result)
+        return told + self._chunk(index, "", self.choices[index].add(""), result)
 
     def closing(self, results: list[Result]) -> bytes:
         return b""
@@ -358,20 +384,28 @@ class Completions(_Resource):
                 '"post_sampling_probs" has no place in this endpoint\'s shape: use /completion or '
                 "/v1/chat/completions"
             )
-        if request.echo and top is not None:
-            raise Refusal(
-                "echo and logprobs together are not implemented: probabilities of the prompt's "
-                "tokens are not computed; leave one of them out"
-            )
         with engine.entering():
             given = read_prompts(request.prompt, self.service.server.most_answers)
             prompts = [encode_prompt(tokenizer, elements, engine.context) for elements in given]
             texts = [text_of(tokenizer, elements) for elements in given]
             req.env[NOTE].prompts += texts
             probs = 0 if top is None else max(top, 1)
-            answer = submit(req, engine, request, body, prompts, n_probs=probs)
-        echoes = [text if request.echo else "" for text in texts for _ in range(answer.count)]
-        choices = [_Continuation(tokenizer, echo, top) for echo in echoes]
+            echoes = bool(request.echo)
+            answer = submit(
+                req,
+                engine,
+                request,
+                body,
+                prompts,
+                n_probs=probs,
+                scores_prompt=echoes and top is not None,
+                only_reads=echoes and request.length == 0,
+            )
+        before = [text if echoes else "" for text in texts for _ in range(answer.count)]
+        choices = [
+            _Continuation(tokenizer, echo, top, job)
+            for echo, job in zip(before, answer.jobs, strict=True)
+        ]
         header = _Header(self.service, request)
         if request.stream:
             writer = _CompletionWriter(header, choices, answer.jobs, request)
@@ -391,7 +425,10 @@ def _completion(choice: _Continuation, job: Job, result: Result, index: int) -> 
     if job.request.n_probs:
         choice.take(job.steps() or [])
     choice.end(result)
+    asked = choice.prompt() if choice.scored else {}
     logprobs = choice.add(result.text)
+    if logprobs is not None:
+        logprobs = {name: [*asked.get(name, ()), *found] for name, found in logprobs.items()}
     return {
         "text": choice.text,
         "index": index,

@@ -92,6 +92,10 @@ cdef extern from "chain.h":
     void chain_free(Chain *chain)
     int chain_pick(Chain *chain, CWorkspace *w, const float *logits) nogil
     bint chain_accept(Chain *chain, int32_t token)
+    bint row_probs(
+        CWorkspace *w, const float *logits, int token, int n, int32_t *ids, float *values,
+        float *of_token,
+    ) nogil
 
 
 class NonFiniteLogits(ArithmeticError):
@@ -340,15 +344,52 @@ cdef class Workspace:
                     drawn[row] = chain_pick(chains[row], &self.w, &logits[at[row], 0])
             for row in range(m):
                 if drawn[row] == PICK_NOT_FINITE:
-                    raise NonFiniteLogits(
-                        f"row {at[row]} of the logits holds NaN or infinity: the model's arithmetic "
-                        "broke down, or its file is damaged"
-                    )
+                    raise _not_finite(at[row])
                 if drawn[row] == PICK_NO_MEMORY:
                     raise MemoryError
             return [drawn[row] for row in range(m)]
         finally:
             free(chains)
+
+    def score(self, const float[:, ::1] logits, const int32_t[::1] tokens, int n):
+        """What known tokens competed with: a Probs for each row of raw logits, n best tokens each.
+
+        logits: (m, V) f32. tokens: (m,), the one that followed each row. Raises NonFiniteLogits.
+        """
+        cdef int m = tokens.shape[0], row
+        cdef bint sound = True
+        if logits.shape[0] != m or (m and logits.shape[1] != self.n_vocab):
+            raise ValueError(
+                f"logits of shape ({logits.shape[0]}, {logits.shape[1]}) for {m} tokens "
+                f"over {self.n_vocab}"
+            )
+        n = max(1, min(n, self.n_vocab))
+        cdef int32_t[:, ::1] ids = np.empty((m + 1, n), np.int32)
+        cdef float[:, ::1] values = np.empty((m + 1, n), np.float32)
+        cdef float[::1] own = np.empty(m + 1, np.float32)
+        for row in range(m):
+            if not 0 <= tokens[row] < self.n_vocab:
+                raise ValueError(f"token {tokens[row]}: the vocabulary has {self.n_vocab}")
+        row = 0
+        with nogil:
+            while row < m and sound:
+                sound = row_probs(
+                    &self.w, &logits[row, 0], tokens[row], n, &ids[row, 0], &values[row, 0], &own[row]
+                )
+                row += sound
+        if not sound:
+            raise _not_finite(row)
+        return [
+            Probs(own[row], tuple([(ids[row, i], values[row, i]) for i in range(n)]))
+            for row in range(m)
+        ]
+
+
+def _not_finite(int row):
+    return NonFiniteLogits(
+        f"row {row} of the logits holds NaN or infinity: the model's arithmetic broke down, or its "
+        "file is damaged"
+    )
 
 
 def refusal(int code):

@@ -128,6 +128,10 @@ void chain_free(Chain *chain);
  * chain and with new random numbers, as llama-server does. */
 int chain_pick(Chain *chain, Workspace *w, const float *logits);
 
+/* Log-probabilities of raw logits (V): of `token`, and of the `n` best, best first, in ids and values.
+ * False when the row is not sound. */
+bool row_probs(Workspace *w, const float *logits, int token, int n, int32_t *ids, float *values,
+               float *of_token);
 /* Takes a token into the windows of the penalties and DRY. False when memory is out. */
 bool chain_accept(Chain *chain, int32_t token);
 

@@ -49,21 +49,34 @@ WIDE int row_above(const float *row, int from, int n, float threshold) {
 
 static float log_of(float p) { return p > 0.0f ? logf(p) : -FLT_MAX; }
 
-/* Log-probabilities of the raw logits (V): the best ones and the drawn token's. */
-void report_raw(Chain *chain, Workspace *w, const float *logits, int token) {
+static float best_probs(Workspace *w, const float *logits, int token, int n, int32_t *ids,
+                        float *values) {
     w->logits = logits;
     w->listed = false;
-    int n = chain->probs < w->vocab ? chain->probs : w->vocab;
     keep_best(w, n);
     float best = w->list[0].logit;
     double sum = 0.0; /* float32 would be off by 1e-4 over a vocabulary of 262144 */
     for (int i = 0; i < w->vocab; i++) sum += expf(logits[i] - best);
     for (int i = 0; i < n; i++) {
-        chain->probs_ids[i] = w->list[i].id;
-        chain->probs_values[i] = log_of((float)(expf(w->list[i].logit - best) / sum));
+        ids[i] = w->list[i].id;
+        values[i] = log_of((float)(expf(w->list[i].logit - best) / sum));
     }
+    return log_of((float)(expf(logits[token] - best) / sum));
+}
+
+bool row_probs(Workspace *w, const float *logits, int token, int n, int32_t *ids, float *values,
+               float *of_token) {
+    if (!row_finite(logits, w->vocab) || isinf(logits[row_best(logits, w->vocab)])) return false;
+    *of_token = best_probs(w, logits, token, n, ids, values);
+    return true;
+}
+
+/* Log-probabilities of the raw logits (V): the best ones and the drawn token's. */
+void report_raw(Chain *chain, Workspace *w, const float *logits, int token) {
+    int n = chain->probs < w->vocab ? chain->probs : w->vocab;
     chain->probs_size = n;
-    chain->probs_drawn = log_of((float)(expf(logits[token] - best) / sum));
+    chain->probs_drawn =
+        best_probs(w, logits, token, n, chain->probs_ids, chain->probs_values);
 }
 
 /* Probabilities of what the chain left: the best ones and the drawn candidate's. */

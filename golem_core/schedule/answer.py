@@ -122,6 +122,21 @@ class Answer:
         return self._at
 
     @property
+    def scoring(self) -> bool:
+        """Whether what comes next is a prompt whose every token's probability is asked for."""
+        return self.job.request.scores_prompt and not self.tokens
+
+    @property
+    def silent(self) -> bool:
+        """Whether it is over when its prompt is read."""
+        return self.job.request.only_reads
+
+    @property
+    def reuses(self) -> bool:
+        """Whether it takes what a slot holds of its prompt."""
+        return self.job.request.cache_prompt and not self.job.request.scores_prompt
+
+    @property
     def saves(self) -> bool:
         """Whether a checkpoint is to be kept of what has been read by now."""
         return not self.tokens and self._at in self._saves
@@ -187,6 +202,14 @@ class Answer:
             self.slot.fed(self.ids[self._at : self._at + count], count)
             self._at += count
             self._report(now)
+
+    def scored(self, probs: list[Probs]) -> None:
+        """The prompt's next tokens, of which those before were told, had these probabilities."""
+        self.job.prompt_probs += probs if self.job.prompt_probs else [None, *probs]
+
+    def is_read(self) -> None:
+        """The prompt is read and nothing is to be drawn."""
+        self._stop_type = "limit"
 
     def accepts(self, token: int, place: int) -> bool:
         """Whether a token just drawn is the one drafted in that place, and so is fed already."""

@@ -64,6 +64,17 @@ class Dealer:
                 into = self._spares.get(slot)
                 self._spares[slot] = self._states.take_recurrent(slot, into)
 
+    def score(self, batch: Pass, logits: np.ndarray) -> None:
+        """Tells what the tokens of prompts competed with that ask for it. Raises as ``deal``."""
+        for run in batch.runs:
+            answer = run.answer
+            if answer.scoring:
+                known = answer.ids[answer.at + 1 : answer.at + 1 + run.count]
+                told = max(1, answer.job.request.n_probs)
+                rows = logits[run.row : run.row + len(known)]
+                answer.scored(self._workspace.score(rows, known, told))
+                self._stats.prompt_probs += len(known)
+
     def deal(self, hands: list[Hand], logits: np.ndarray) -> None:
         """Draws the first token of every hand. Raises NonFiniteLogits, MemoryError."""
         for hand, pick in zip(hands, self._draw(hands, logits), strict=True):

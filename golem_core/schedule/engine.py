@@ -397,6 +397,8 @@ class Engine:
             raise ParamError("prompt", "Prompt contains invalid tokens")
         if request.media and self.model.projector is None:
             raise ParamError("media", no_tower(request.media[0].rows.kind, NO_PROJECTOR))
+        if request.media and request.scores_prompt:
+            raise ParamError("scores_prompt", "a prompt with media has no probabilities to tell")
         if len(ids) >= self.context:
             raise ContextExceeded(len(ids), self.context)
         if not -1 <= request.id_slot < len(self._seats.slots):

@@ -38,13 +38,19 @@ class Pass(NamedTuple):
 
 
 def form(
-    answers: Sequence[Answer], width: int, quantum: int, pace: Pace, widest: int | None = None
+    answers: Sequence[Answer],
+    width: int,
+    quantum: int,
+    pace: Pace,
+    widest: int | None = None,
+    scores: int = 1 << 30,
 ) -> Pass:
     """The next pass of the answers that hold slots, oldest first.
 
     width: columns of a pass. quantum: a prompt that takes several passes is cut at multiples of it
     where the pass has room for one. widest: columns of a pass with a picture that is fed whole,
-    however long it takes.
+    however long it takes. scores: columns that may be scored; prompts that are scored whole share
+    what the others leave of them.
     """
     runs, column, row = [], 0, 0
     reading = []
@@ -68,27 +74,33 @@ def form(
             taken.append((seen, seen.picture))
             room -= seen.picture
             reading.remove(seen)
-        taken += shares(reading, room, quantum)
+        whole = sum(answer.scoring for answer in reading)
+        left = scores - row - (len(reading) + len(taken) - whole)
+        taken += shares(reading, room, quantum, max(1, left // max(1, whole)))
         for answer, count in taken:
-            scored = int(count == answer.unread)
+            scored = count if answer.scoring else int(count == answer.unread)
             runs.append(Run(answer, column, count, PROMPT, scored, row))
             column += count
             row += scored
     return Pass(runs, _inputs(runs), column, drawn)
 
 
-def shares(reading: Sequence[Answer], room: int, quantum: int) -> list[tuple[Answer, int]]:
+def shares(
+    reading: Sequence[Answer], room: int, quantum: int, scores: int
+) -> list[tuple[Answer, int]]:
     """Cuts ``room`` columns between prompts: equal parts, what short ones leave to the others.
 
-    Short prompts then end soon, whoever came first, and none waits for a long one.
+    Short prompts then end soon, whoever came first, and none waits for a long one. scores: columns
+    at most of a prompt that is scored whole.
     """
     taken: list[tuple[Answer, int]] = []
     by_length = sorted(reading, key=lambda a: a.unread)
     for i, answer in enumerate(by_length):
         fair = max(-(-room // (len(by_length) - i)), 0)
-        count = min(answer.unread, fair)
+        most = min(answer.unread, scores) if answer.scoring else answer.unread
+        count = min(most, fair)
         if count < answer.unread and quantum > 1:
-            count = _cut(answer.start, count, quantum, min(room, answer.unread))
+            count = _cut(answer.start, count, quantum, min(room, most))
         count = answer.cut(count, room)
         if count:
             taken.append((answer, count))

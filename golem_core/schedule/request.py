@@ -32,6 +32,9 @@ class Request:
     whatever ``params`` say of a grammar or a schema. indent, limit_ms: see Lines. reports: list the
     prompt's progress in the job's ``reports``. note: the caller's own, which the engine leaves
     alone. media: the rows of pictures and recordings in the prompt, whose tokens there are padding.
+    scores_prompt: report ``n_probs`` best tokens, 1 at least, with each of the prompt's tokens too,
+    in the job's ``prompt_probs``; it is then read anew from its beginning. only_reads: the answer
+    is over when its prompt is read, whatever ``max_tokens`` says.
     """
 
     tokens: Sequence[int]
@@ -50,6 +53,8 @@ class Request:
     reports: bool = False
     note: Any = None
     media: Sequence[Span] = ()
+    scores_prompt: bool = False
+    only_reads: bool = False
 
 
 class Step(NamedTuple):
@@ -162,7 +167,9 @@ class Job:
 
     state: QUEUED, READING, DRAWING, DONE. progress: how far the prompt is read. slot: -1 until
     one is taken. reports: where the request asks for them, the progress at its slot's taking and
-    after every pass that read of the prompt. result: set when the job is done. error: why it
+    after every pass that read of the prompt. prompt_probs: where the request asks for them, one
+    for each of the prompt's tokens, None for the first; all are there before the first step, or
+    before the end where nothing is drawn. result: set when the job is done. error: why it
     failed, None otherwise.
     Everything may be used from any thread.
     """
@@ -173,6 +180,7 @@ class Job:
         self.state = State.QUEUED
         self.progress = Progress(len(request.tokens), 0, 0, 0.0)
         self.reports: list[Progress] = []
+        self.prompt_probs: list[Probs | None] = []
         self.slot = -1
         self.result: Result | None = None
         self.error: Exception | None = None

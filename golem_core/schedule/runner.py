@@ -244,7 +244,9 @@ class Runner:
         if not self._plan_drafts(active):
             return
         if self._reading is None:
-            batch = form(active, model.pass_width, model.quantum, self.pace, model.widest)
+            batch = form(
+                active, model.pass_width, model.quantum, self.pace, model.widest, model.scored
+            )
             if self._twin is None or not in_pieces(batch, active):
                 self._pass(batch, model.executor)
                 return
@@ -263,7 +265,7 @@ class Runner:
         model, active = self._model, self.seats.active
         width = min(self.pace.reading_columns(drawn), model.pass_width)
         reading = [answer for answer in active if not answer.drawing]
-        batch = form(reading, width, model.quantum, self.pace, model.widest)
+        batch = form(reading, width, model.quantum, self.pace, model.widest, model.scored)
         self._describe(batch)
         try:
             self._reading = Reading(model.executor, batch, self._wanted)
@@ -317,8 +319,10 @@ class Runner:
     def _deal(self, batch: Pass, made: dict[str, Any], start: float) -> None:
         """The rest of a pass that has its outputs: it took the time since ``start``."""
         model, running, logits = self._model, len(self.seats.active), made["logits"]
-        hands = self._hands(batch)
+        whole = self._hands(batch)
+        hands = [hand for hand in whole if not hand.answer.silent]
         try:
+            self._dealer.score(batch, logits)
             self._dealer.deal(hands, logits)
         except Exception as error:
             self._pass_failed(batch, error)
@@ -337,6 +341,11 @@ class Runner:
             return
         for hand in hands:
             self._hand_out(hand, made.get("hidden"))
+        for hand in whole:
+            if hand.answer.silent:
+                hand.answer.is_read()
+                with self.door:
+                    self.end(hand.answer)
 
     def _plan_drafts(self, active: Sequence[Answer]) -> bool:
         """Sets what is drafted; False, and everybody fails, where that failed."""
@@ -356,11 +365,12 @@ class Runner:
         """Who draws from which row: those scored, and whoever waits for the same prompt."""
         hands = []
         for run in batch.runs:
-            if run.scored:
+            if run.role != PROMPT:
                 hands.append(Hand(run.answer, run.row))
-                if run.role == PROMPT:
-                    siblings = self.seats.siblings(run.answer)
-                    hands += [Hand(sibling, run.row) for sibling in siblings]
+            elif run.count == run.answer.unread:
+                row = run.row + run.scored - 1
+                readers = [run.answer, *self.seats.siblings(run.answer)]
+                hands += [Hand(reader, row) for reader in readers]
         return hands
 
     def _fed(self, batch: Pass, now: float) -> None:
@@ -373,7 +383,7 @@ class Runner:
                 room = slot.checkpoints.room(slot.count, self._states.recurrent_bytes)
                 if room is not None:
                     self._states.take_recurrent(slot.index, room)
-            if run.scored and run.role == PROMPT:
+            if run.role == PROMPT and not answer.unread:
                 for sibling in self.seats.siblings(answer):
                     with self.door:
                         self.seats.adopt(sibling, answer, now)

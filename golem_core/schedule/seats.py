@@ -54,7 +54,7 @@ class Seats:
             if not any(slot.free for slot in self.slots):
                 break
             request = answer.job.request
-            found = choose(self.slots, answer.ids, request.cache_prompt, request.id_slot)
+            found = choose(self.slots, answer.ids, answer.reuses, request.id_slot)
             if found is not None:
                 self.waiting.remove(answer)
                 self._enter(answer, *found, now)
@@ -85,6 +85,8 @@ class Seats:
     def adopt(self, answer: Answer, leader: Answer, now: float) -> None:
         """A sibling of one that has read the whole prompt need not feed any of it."""
         answer.leader = None
+        if answer.scoring:
+            answer.scored(leader.job.prompt_probs[1:])
         self._resume(answer, leader.slot, leader.slot.whole(), now)
 
     def count(self) -> None:
@@ -92,7 +94,7 @@ class Seats:
 
     def _enter(self, answer: Answer, slot: Slot, source: Slot | None, now: float) -> None:
         self._exchange(answer, slot, source)
-        kept, copy = slot.rewind(answer.ids, answer.job.request.cache_prompt, answer.media)
+        kept, copy = slot.rewind(answer.ids, answer.reuses, answer.media)
         if copy is not None:
             self._note(copy)
         answer.enter(slot, kept, now)
@@ -106,7 +108,7 @@ class Seats:
         """Puts away what a prompt would write over, and brings what serves it better."""
         ids, request = answer.ids, answer.job.request
         shared = common_prefix(slot.held, ids)
-        similar = request.id_slot >= 0 or (request.cache_prompt and shared * 10 >= len(ids))
+        similar = request.id_slot >= 0 or (answer.reuses and shared * 10 >= len(ids))
         if not self.host.wants(slot.held, ids, similar):
             return
         size = self._states.saved_bytes(slot.count)
@@ -120,7 +122,7 @@ class Seats:
 
         self.host.put(slot.held, size, take)
         elsewhere = source.kept(ids, answer.media).at if source is not None else 0
-        stored = self.host.get(slot.held, ids, elsewhere) if request.cache_prompt else None
+        stored = self.host.get(slot.held, ids, elsewhere) if answer.reuses else None
         if stored is not None:
             self.copies.append(bring_back(slot, stored))
             self._stats.brought += 1
@@ -143,12 +145,12 @@ class Seats:
 
     def _follow(self, answer: Answer) -> None:
         """Lets an answer wait for one that is reading the same beginning, where that pays."""
-        cached = answer.job.request.cache_prompt
+        cached = answer.reuses
         least = answer.start + WORTH_WAITING
         for leader in self.active:
             if leader is answer or leader.drawing or leader.leader is not None:
                 continue
-            if leader.job.request.cache_prompt != cached:
+            if leader.reuses != cached or not _tells(leader, answer):
                 continue
             shared = common_prefix(leader.ids, answer.ids)
             if shared == len(leader.ids) == len(answer.ids):
@@ -168,7 +170,13 @@ class Seats:
         if not over and leader.start < answer.target:
             return
         answer.leader = None
-        if answer.job.request.cache_prompt:
+        if answer.reuses:
             self._share(answer, leader.slot, now)
         if over:
             self._follow(answer)
+
+
+def _tells(leader: Answer, answer: Answer) -> bool:
+    """Whether the leader finds out about the prompt's tokens what the answer has to tell."""
+    told = answer.job.request.n_probs
+    return not answer.scoring or (leader.scoring and leader.job.request.n_probs == told)

@@ -25,6 +25,7 @@ class Stats:
     drafted: int = 0  # tokens guessed and fed before they were drawn
     accepted: int = 0  # of those, the ones that were then drawn
     probs: int = 0  # tokens drawn whose probabilities were computed
+    prompt_probs: int = 0  # prompt tokens whose probabilities were computed
     cached: int = 0  # prompt tokens found in a slot
     restored: int = 0  # checkpoints taken up
     brought: int = 0  # conversations brought back from the host's memory

@@ -90,7 +90,6 @@ def test_usage_counts_every_prompt(served):
         ({"prompt": "a", "best_of": 2}, '"best_of" is not implemented by this server yet'),
         ({"prompt": "a", "logprobs": "3"}, "Field 'logprobs': type must be"),
         ({"prompt": "a", "logprobs": -1}, "Field 'logprobs': Value must be between 0"),
-        ({"prompt": "a", "logprobs": 1, "echo": True}, "echo and logprobs together"),
         ({"prompt": "a", "n": 3}, "n is 3: this server draws at most 2 answers"),
         ({"prompt": "a", "tools": [{}]}, '"tools" is not implemented by this server yet'),
         ({"prompt": "a", "echo": "yes"}, "Field 'echo': type must be boolean, but is string"),
@@ -108,3 +107,67 @@ def test_one_prompt_that_is_too_long_refuses_them_all(served):
     assert status == 400
     assert body["error"]["type"] == "exceed_context_size_error"
     served.until_idle()
+
+
+NONE = {"max_tokens": 0}
+SCORED = {"echo": True, "logprobs": 2}
+
+
+def told(served, body):
+    """The choices, unstreamed and from the stream, whose probabilities must be equal."""
+    status, whole = served.post(PATH, body)
+    assert status == 200, whole
+    streamed = [{} for _ in whole["choices"]]
+    for event in served.events(PATH, body | {"stream": True})[:-1]:
+        (choice,) = json.loads(event)["choices"]
+        for name, values in (choice["logprobs"] or {}).items():
+            streamed[choice["index"]].setdefault(name, []).extend(values)
+    assert streamed == [choice["logprobs"] for choice in whole["choices"]]
+    return whole["choices"]
+
+
+def test_echoed_prompts_have_an_entry_for_every_id(served):
+    prompts = ["<user>say é\n<assistant>", ids("<user>say hi\n<assistant>")]
+    first, second = told(served, SCORED | {"prompt": prompts})
+    assert first["text"] == prompts[0] + "é"
+    assert second["text"] == "<user>say hi\n<assistant>hi"
+    for choice, prompt in zip((first, second), (ids(prompts[0]), prompts[1]), strict=True):
+        probs = choice["logprobs"]
+        assert probs["token_logprobs"][0] is probs["top_logprobs"][0] is None
+        of_prompt = [probs[name][: len(prompt)] for name in ("token_logprobs", "top_logprobs")]
+        assert all(
+            value < 0 and len(best) == 2 for value, best in zip(*of_prompt, strict=True) if best
+        )
+        assert len({len(values) for values in probs.values()}) == 1
+    probs = first["logprobs"]
+    assert probs["tokens"][8:14] == ["y", " ", "bytes:\\xc3", "bytes:\\xa9", "\n", "<"]
+    assert probs["text_offset"][8:14] == [8, 9, 10, 10, 11, 12]
+    assert probs["tokens"][-2:] == ["é", ""]
+    assert probs["text_offset"][-2:] == [len(prompts[0]), len(prompts[0]) + 1]
+
+
+def test_an_echo_without_anything_to_draw_draws_nothing(served):
+    before = served.state["stats"]
+    body = {"prompt": [PROMPT, ids(PROMPT)], "n": 2} | NONE
+    assert [c["text"] for c in told(served, body | SCORED)] == [PROMPT] * 4
+    status, whole = served.post(PATH, body | {"echo": True})
+    assert status == 200
+    assert [c["text"] for c in whole["choices"]] == [PROMPT] * 4
+    assert {c["finish_reason"] for c in whole["choices"]} == {"length"}
+    assert {str(c["logprobs"]) for c in whole["choices"]} == {"None"}
+    assert whole["usage"]["completion_tokens"] == 0
+    after = served.state["stats"]
+    assert after["drawn"] == before["drawn"]
+    assert after["prompt_probs"] > before["prompt_probs"]
+    assert texts(served, {"prompt": PROMPT} | NONE) == ["h"]  # as llama-server has it
+
+
+def test_prompts_are_scored_for_whoever_asks_alone(served):
+    before = served.state["stats"]["prompt_probs"]
+    for fields in ({"echo": True}, {"logprobs": 3}):
+        assert served.post(PATH, {"prompt": PROMPT} | fields)[0] == 200
+    assert served.state["stats"]["prompt_probs"] == before
+    assert served.post(PATH, {"prompt": PROMPT} | SCORED)[0] == 200
+    assert served.state["stats"]["prompt_probs"] == before + len(PROMPT) - 1
+    metrics = served.request("GET", "/metrics")[2].decode()
+    assert f"golem_prompt_logprobs_total {before + len(PROMPT) - 1:.1f}" in metrics

@@ -5,6 +5,8 @@ import math
 
 import pytest
 
+from golem_core.sample import Probs
+from golem_server.logprobs import legacy_prompt
 from tests.server.conftest import chat_body
 from tests.server.test_chat import CHAT, stream
 from tests.server.test_tools import CALL, TOOLS, says
@@ -220,3 +222,31 @@ def test_no_token_asked_for_is_one_as_at_llama_server(roomy):
     for fields in ({"max_tokens": 0}, {"n_predict": 0}, {"max_completion_tokens": 0}):
         status, answer = roomy.chat("say abc", **fields)
         assert (status, answer["usage"]["completion_tokens"]) == (200, 1)
+
+
+class OneEach:
+    """Some bytes a token, and two that begin a text."""
+
+    PIECES = (b"<s>", b" one", b" two", b"\xe2\x82", b"\xac", b"\xff")
+
+    def piece(self, token, special=False):
+        return self.PIECES[token] if token or special else b""
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text", "offsets"),
+    [
+        ([0, 1, 2], "one two", [0, 0, 3]),  # neither the token in front nor the space was given
+        ([1, 2], " one two", [0, 4]),
+        ([0, 1, 3, 4, 2], "<s> one€ two", [0, 3, 7, 7, 8]),
+        ([1, 5, 2, 3], " one\ufffd two", [0, 4, 5, 9]),  # no character, and half of one
+    ],
+)
+def test_offsets_of_a_prompts_tokens_lie_in_its_text(tokens, text, offsets):
+    probs = [None, *(Probs(-1.0, ((0, -0.5), (token, -1.0))) for token in tokens[1:])]
+    told = legacy_prompt(OneEach(), tokens, probs, text, 2)
+    assert told["text_offset"] == offsets
+    assert told["token_logprobs"] == [None] + [-1.0] * (len(tokens) - 1)
+    names = [told["tokens"][i] for i in range(1, len(tokens))]
+    assert all(told["top_logprobs"][i + 1][name] == -1.0 for i, name in enumerate(names))
+    assert told["top_logprobs"][1]["<s>"] == -0.5

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from golem_core.sample import Sampler, SamplerParams
+from golem_core.sample import NonFiniteLogits, Sampler, SamplerParams, Workspace
 from tests.core.sample.test_golden import CASES, V
 
 
@@ -69,3 +69,25 @@ def test_nothing_is_reported_unasked():
     sampler = Sampler(SamplerParams(), 4)
     sampler.sample(np.zeros(4, np.float32))
     assert sampler.probs() is None
+
+
+def test_known_tokens_are_told_as_drawn_ones_are():
+    rng = np.random.default_rng(6)
+    rows = (rng.standard_normal((5, 70000)) * 4).astype(np.float32)
+    samplers = [Sampler(SamplerParams(seed=i), 70000, n_probs=7) for i in range(5)]
+    drawn = [sampler.sample(row) for sampler, row in zip(samplers, rows, strict=True)]
+    told = Workspace(70000).score(rows, np.array(drawn, np.int32), 7)
+    assert told == [sampler.probs() for sampler in samplers]
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_rows_that_are_no_scores_are_refused(wrong):
+    rows = np.zeros((3, 4), np.float32)
+    rows[2, 1] = wrong
+    with pytest.raises(NonFiniteLogits, match="row 2"):
+        Workspace(4).score(rows, np.array([0, 1, 2], np.int32), 2)
+    with pytest.raises(NonFiniteLogits, match="row 0"):
+        Workspace(4).score(np.full((1, 4), -np.inf, np.float32), np.array([1], np.int32), 2)
+    for tokens in ([4], [-1], [0, 1]):
+        with pytest.raises(ValueError, match="token"):
+            Workspace(4).score(rows[:1], np.array(tokens, np.int32), 2)
