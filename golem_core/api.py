@@ -325,9 +325,10 @@ class Session:
     def _rows(self, media: Sequence[Medium]) -> list[Rows]:
         """What the model reads of media; no more of it is looked at than fits."""
         found: list[Rows] = []
+        look = self.engine.timer()
         for one in media:
             try:
-                found.append(self.engine.rows(one.kind, one.data))
+                found.append(self.engine.rows(one.kind, one.data, look))
             except MediaError as error:
                 raise MediaError(f"{one.where}: {error}") from None
             refuse_overlong_media(found, self.context)

@@ -270,6 +270,11 @@ def validate(settings: Settings) -> None:
         raise SettingsError(f"-threads: {error}") from None
     if server.models is not None and not server.models.is_dir():
         raise SettingsError(f"-models {server.models}: is no folder")
+    if server.media_root is not None and not server.media_root.is_dir():
+        raise SettingsError(f"-media-root {server.media_root}: is no folder")
+    least, most = server.image_min_tokens, server.image_max_tokens
+    if 0 < most < least:
+        raise SettingsError(f"-image-min-tokens {least}: more than the {most} of -image-max-tokens")
     if server.slot_save_path is not None and not server.slot_save_path.is_dir():
         raise SettingsError(f"-slot-save-path {server.slot_save_path}: is no folder")
     api_keys(server)

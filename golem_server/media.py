@@ -150,17 +150,21 @@ class Sight:
             Refusal: for one that cannot be decoded or is too large.
             ContextExceeded: for more than a slot holds, before the rest is looked at.
             ClientGone: when whoever asked has left.
+            QueueFull: where the request could not wait for a slot.
+            RequestTimeout: when it takes longer than a request may.
         """
         if len(self.media) >= self._engine.context:  # each has a row at least
             raise ContextExceeded(len(self.media), self._engine.context, counted=False)
         found: list[Rows] = []
+        look = self._engine.timer()
         for medium in self.media:
-            found.append(self._rows(medium))
+            found.append(self._rows(medium, look))
             refuse_overlong_media(found, self._engine.context)
         return found
 
-    def _rows(self, medium: Medium) -> Rows:
+    def _rows(self, medium: Medium, look: Callable[[], None]) -> Rows:
         def waiting() -> None:
+            look()
             if self._gone():
                 raise ClientGone
 

@@ -38,8 +38,12 @@ def decode_picture(data: bytes, *, pixels: int = 64 << 20) -> np.ndarray:
         raise
     except image.UnidentifiedImageError:
         raise MediaError(f"not a picture of a known kind; {KNOWN} be read") from None
-    except image.DecompressionBombError as error:
-        raise MediaError(f"a picture that is too large: {one_line(error)}") from None
+    except image.DecompressionBombError:
+        # Pillow's own bound, which it looks at first; a larger one of ours does not lift it.
+        most = min(pixels, 2 * image.MAX_IMAGE_PIXELS)
+        raise MediaError(
+            f"a picture of more than {most / 1e6:.1f} million pixels, which is the most"
+        ) from None
     # A decoder of a hundred formats fails in every way there is; all mean the same here.
     except Exception as error:
         raise MediaError(f"a picture that cannot be decoded: {one_line(error)}") from None
@@ -128,7 +132,9 @@ def fitted_size(width: int, height: int, unit: int, least: int, most: int) -> tu
     """The canvas a picture is fitted to: (width, height), multiples of ``unit``.
 
     As near to its own size as between ``least`` and ``most`` squares of that unit allow, and near
-    to its shape: llama.cpp's rule, all in f32. Raises MediaError where no such canvas exists.
+    to its shape: llama.cpp's rule, all in f32. Where the bounds are so close that the smallest
+    canvas of its shape has too many squares, it is the largest that has not. Raises MediaError
+    where no such canvas exists.
     """
     f = np.float32
 
@@ -136,12 +142,12 @@ def fitted_size(width: int, height: int, unit: int, least: int, most: int) -> tu
         return max(unit, math.floor(f(side) / f(unit) + f(0.5)) * unit)
 
     wide, high = nearest(width), nearest(height)
+    if wide * high < least * unit * unit:
+        by = np.sqrt(f(least * unit * unit) / f(width * height))
+        wide, high = (math.ceil(f(s) * by / f(unit)) * unit for s in (width, height))
     if wide * high > most * unit * unit:
         by = np.sqrt(f(width * height) / f(most * unit * unit))
         wide, high = (max(unit, int(f(s) / by / f(unit)) * unit) for s in (width, height))
-    elif wide * high < least * unit * unit:
-        by = np.sqrt(f(least * unit * unit) / f(width * height))
-        wide, high = (math.ceil(f(s) * by / f(unit)) * unit for s in (width, height))
     if wide * high > most * unit * unit:
         raise MediaError(
             f"a picture of {width} x {height} pixels is too long for its width: it would take "

@@ -8,6 +8,7 @@ bytes to the rows' places in a pass, is the same for all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -49,6 +50,17 @@ class Limits:
     pixels: int = 64 << 20
     seconds: float = 600.0
     bytes: int = 32 << 20
+
+    def __post_init__(self) -> None:
+        least, most = self.tokens
+        if least < 0 or most < 0 or (most and least > most):
+            raise ValueError(
+                f"a picture of {least} to {most} tokens: give a range, or 0 for the tower's own "
+                "(-image-min-tokens, -image-max-tokens)"
+            )
+        for name in ("pixels", "seconds", "bytes"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)}: a bound is a number above 0")
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from golem_core.schedule.errors import (
     EngineClosed,
     ModelChanged,
     QueueFull,
+    RequestTimeout,
 )
 from golem_core.schedule.media import Media
 from golem_core.schedule.prefix import RingOwners
@@ -99,6 +100,7 @@ class Engine:
         self._energy = Energy() if energy is None else energy
         self.queue = queue
         self.default_length = default_length
+        self._request_timeout = request_timeout
         self._clock = clock
         self._states = states
         self.checkpoint_bytes = states.recurrent_bytes  # of one
@@ -272,6 +274,19 @@ class Engine:
             return made
 
         return projector.rows(kind, data, run, waiting)
+
+    def timer(self) -> Callable[[], None]:
+        """A look at the clock from now on: it raises RequestTimeout once the time is over that a
+        request may take. For what a request waits for before it is submitted."""
+        began, most = self._clock(), self._request_timeout
+
+        def look() -> None:
+            if most and self._clock() - began >= most:
+                with self._door:
+                    self.stats.timed_out += 1
+                raise RequestTimeout(most)
+
+        return look
 
     def give_up(self, index: int) -> None:
         """Cancels the answer that holds a slot, which is free when the pass it is in is over."""

@@ -149,6 +149,23 @@ def test_a_plugin_that_serves_something_is_enough():
     )
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["-media-root", "/nowhere"], "-media-root /nowhere: is no folder"),
+        (
+            ["-image-min-tokens", "90", "-image-max-tokens", "10"],
+            "-image-min-tokens 90: more than the 10 of -image-max-tokens",
+        ),
+    ],
+)
+def test_settings_of_media_that_would_never_serve_are_refused_at_the_start(flags, said):
+    settings = config.load(["-model", "x", *flags], loaded(), {}).settings
+    with pytest.raises(SettingsError) as refusal:
+        config.validate(settings)
+    assert str(refusal.value) == said
+
+
 # ---- addresses ----
 
 

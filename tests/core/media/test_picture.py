@@ -6,6 +6,8 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from golem_core.media import MediaError, MissingPackage, decode_picture, fit, fitted_size
 from tests.paths import data
@@ -110,7 +112,7 @@ def test_one_bit_and_grey_have_three_equal_channels():
 def test_a_bound_of_pixels_holds_before_anything_is_decoded():
     for side, said in (
         (12000, r"12000 x 12000 pixels: 144\.0 million, and 67\.1"),
-        (30000, "too large"),
+        (30000, r"a picture of more than 67\.1 million pixels"),
     ):
         bomb = saved(Image.new("1", (side, side)), "PNG")
         assert len(bomb) < 200_000
@@ -170,6 +172,14 @@ def test_a_fitted_picture_is_llama_cpps_byte_for_byte():
 def test_a_picture_of_the_canvas_size_is_not_touched():
     picture = np.random.default_rng(3).integers(0, 256, (48, 96, 3)).astype(np.uint8)
     assert fit(picture, (96, 48)) is picture
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from((70, 140, 280)))
+def test_bounds_that_leave_no_choice_still_have_a_canvas(width, height, rows):
+    """No multiples of the unit may be exactly so many: then the largest below is taken."""
+    if max(width, height) < 20 * min(width, height):
+        wide, high = fitted_size(width, height, 48, rows, rows)
+        assert 0.4 * rows < wide // 48 * (high // 48) <= rows
 
 
 def test_a_picture_no_canvas_has_room_for_is_refused():

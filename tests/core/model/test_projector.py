@@ -194,6 +194,21 @@ def test_what_is_no_picture_or_too_much_of_one_is_refused(kind, data, limits, sa
     model.close()
 
 
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"tokens": (10, 3)}, "a picture of 10 to 3 tokens"),
+        ({"tokens": (0, -5)}, "a picture of 0 to -5 tokens"),
+        ({"pixels": 0}, "pixels=0: a bound is a number above 0"),
+        ({"seconds": float("nan")}, "seconds=nan"),
+        ({"bytes": -1}, "bytes=-1"),
+    ],
+)
+def test_bounds_that_admit_nothing_are_refused(limits, said):
+    with pytest.raises(ValueError, match=said):
+        Limits(**limits)
+
+
 def test_a_tower_that_is_not_there_is_said(tiny, tmp_path):
     for without, kind, said in (
         ("vision", "image", "a projector that cannot see, so it cannot look at a picture"),

@@ -65,6 +65,21 @@ def test_an_answer_that_runs_too_long_ends_within_a_pass_and_keeps_its_cache(clo
         assert turn.cached_tokens == len("longzzz")
 
 
+@pytest.mark.parametrize("most", [0, 10])
+def test_what_comes_before_a_request_is_bounded_alike(most, clock):
+    engine = Engine(endless(), request_timeout=most, clock=clock)
+    look = engine.timer()
+    clock.now += 9.5
+    look()
+    clock.now += 0.5
+    if most:
+        with pytest.raises(RequestTimeout, match="within 10 s"):
+            look()
+    else:
+        look()
+    assert engine.stats.timed_out == (most > 0)
+
+
 def test_waiting_counts_as_part_of_a_request(clock):
     model = endless()
     gate = Gate(model.executor)
