@@ -1,5 +1,6 @@
 """What a model is called and what it can do: for listings, whether or not it is in memory."""
 
+import gc
 import hashlib
 import threading
 from collections import OrderedDict
@@ -100,6 +101,7 @@ class Cards:
                 fills = _fills_gaps(file.metadata)
         except (ValueError, OSError):
             pass  # told.reason says why
+        gc.collect()  # the program that was tried hangs in a cycle, and holds the map of the file
         return Card(
             name=entry.name,
             path=entry.path,

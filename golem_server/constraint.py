@@ -143,8 +143,8 @@ def _schema(request: ChatRequest) -> Any:
             f'response_format type must be one of "text" or "json_object", but got: {shown}'
         )
     if kind == "text":
-        return request.json_schema or None
-    if request.json_schema:
+        return JSON_OBJECT if request.json_schema == {} else request.json_schema
+    if request.json_schema is not None:
         raise Refusal("a request carries either a json_schema or a response_format, not both")
     if kind == "json_object":
         return _object("schema", given.get("schema")) or JSON_OBJECT
@@ -170,7 +170,7 @@ def _object(name: str, value: Any) -> Mapping[str, Any] | None:
 def _refuse_several(request: ChatRequest, schema: Any, written: str | None, tools: bool) -> None:
     if written is None:
         return
-    if request.json_schema:
+    if request.json_schema is not None:
         raise Refusal("Cannot use both json_schema and grammar")
     if schema is not None:
         raise Refusal("a request carries either a grammar or a response_format, not both")

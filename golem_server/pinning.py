@@ -82,10 +82,15 @@ def _add(manifest: Manifest, options: argparse.Namespace) -> int:
     for target in targets:
         if target.exists():
             raise PinError(f"{target} is there already; pin it, or move it away first")
-    for part, target in zip((*parts, *more), targets, strict=True):
-        _copy(part, target)
     projector = targets[-1] if more else None
-    name = manifest.pin(targets[: len(parts)], options.name, projector)
+    try:
+        for part, target in zip((*parts, *more), targets, strict=True):
+            _copy(part, target)
+        name = manifest.pin(targets[: len(parts)], options.name, projector)
+    except BaseException:
+        for target in targets:  # none was there before
+            target.unlink(missing_ok=True)
+        raise
     _tell(manifest, name)
     return 0
 

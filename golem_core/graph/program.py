@@ -40,7 +40,8 @@ class Node:
 
 @dataclass(eq=False)
 class Program:
-    """What a model computes in one pass; executors run it, nothing changes it.
+    """What a model computes in one pass; executors run it, nothing changes it
+    before it is forgotten.
 
     nodes: in an order in which every operand is made before it is used and state effects keep
     the author's order. axes: the symbols with the maxima they were declared with. quantum: a
@@ -58,6 +59,11 @@ class Program:
 
     def __post_init__(self):
         self.weights = {w.name: w for node in self.nodes for w in node.weights}
+
+    def forget(self) -> None:
+        """Lets go of nodes and weights, and so of the file they are views of: it runs no more."""
+        self.nodes, self.weights = (), {}
+        self.inputs, self.outputs = {}, {}  # values know the nodes that make them
 
     @property
     def tables(self) -> dict[str, Weight]:

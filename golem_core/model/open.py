@@ -25,6 +25,7 @@ from golem_core.model.mlock import lock
 from golem_core.model.prediction import OUTPUTS, open_prediction, predicting
 from golem_core.model.projector import CACHE_BYTES, Projector, open_projector
 from golem_core.model.rope import KINDS
+from golem_core.model.tensors import Tensors
 from golem_core.plugins import Plugins, UnknownArchitecture, load_plugins
 from golem_core.reference import ReferenceExecutor
 from golem_core.state import StateError
@@ -176,7 +177,7 @@ class Model(OfFile):
             return self._embedding
 
     def close(self) -> None:
-        """Frees the executor's memory and the map of the file."""
+        """Frees the executor's memory and the map of the file, whoever still has this object."""
         with self._embedding_lock:
             if self._embedding is not None:
                 self._embedding.close()
@@ -185,6 +186,9 @@ class Model(OfFile):
         if self.prediction is not None:
             self.prediction.close()
         self.executor.close()
+        self.executor.states.forget()
+        self.program.forget()
+        self.decoder.tensors = Tensors({})
         self.file.close()
 
 

@@ -102,6 +102,11 @@ class States:
             )
         return _zeros((self.slots, d.heads, capacity, kind.line(width)), kind.dtype)
 
+    def forget(self) -> None:
+        """Lets go of all memory; nothing is read or written afterwards."""
+        for arrays in (self.rings, self.matrices, self.windows):
+            arrays.clear()
+
     @property
     def recurrent(self) -> bool:
         """True when a part of the memory cannot be rewound to an earlier position."""

@@ -54,6 +54,8 @@ def test_json_object_means_an_object(roomy):
     assert whole(roomy, held(GOOD, **fields))["message"]["content"] == GOOD
     found = json.loads(whole(roomy, held("[1]", **fields))["message"]["content"])
     assert isinstance(found, dict)
+    found = json.loads(whole(roomy, held("[1]", json_schema={}))["message"]["content"])
+    assert isinstance(found, dict)
     with_schema = {"response_format": {"type": "json_object", "schema": SCHEMA}}
     validate(json.loads(whole(roomy, held("x", **with_schema))["message"]["content"]), SCHEMA)
 
@@ -195,6 +197,7 @@ def test_tools_beside_a_schema_leave_the_choice_to_the_model(roomy):
             {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
             "response_format is json_schema and names no schema",
         ),
+        ({"json_schema": {}, "grammar": "x"}, "Cannot use both json_schema and grammar"),
         ({"json_schema": SCHEMA, "grammar": "x"}, "Cannot use both json_schema and grammar"),
         (
             {"response_format": WISH, "grammar": 'root ::= "x"'},

@@ -41,6 +41,13 @@ def test_add_list_verify_unpin(run, tmp_path, model):
     assert run("list")[1] == ""
 
 
+def test_what_cannot_be_pinned_is_not_left_in_the_folder(run, tmp_path, model):
+    status, _, err = run("add", model, "-name", "a/b")
+    assert (status, "'a/b' cannot be a model's name" in err) == (1, True)
+    assert not (tmp_path / model.name).exists()
+    assert run("add", model, "-name", "ab")[0] == 0
+
+
 def test_a_file_that_was_changed_is_told(run, tmp_path, model):
     shutil.copy(model, tmp_path / "m.gguf")
     assert run("pin", tmp_path / "m.gguf", "-name", "mine")[0] == 0

@@ -277,6 +277,20 @@ def test_a_request_brings_its_model_and_a_switch_unmaps_the_other(client, folder
     ]
 
 
+@pytest.mark.parametrize("route", ["/api/tags", "/v1/models"])
+def test_a_listing_leaves_no_file_mapped(client, folder, route):
+    assert client.simulate_get(route).status_code == 200
+    assert [file.name for file in folder.glob("*.gguf") if mapped(file)] == []
+
+
+def test_a_model_that_left_is_unmapped_though_an_answer_still_holds_it(client, folder):
+    assert ask(client, "llama", keep_alive="10m").status_code == 200
+    held = client.service.residency.residents()[0].engine
+    assert ask(client, "qwen3").status_code == 200
+    assert held.model.name == "llama-f32"
+    assert not mapped(folder / "llama-f32.gguf")
+
+
 def test_an_expired_model_is_out_of_the_maps(client, folder):
     assert ask(client, "llama", keep_alive=0).status_code == 200
     deadline = time.monotonic() + 2.0

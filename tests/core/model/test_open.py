@@ -1,5 +1,6 @@
 """Opening a model: what it knows afterwards, and how what cannot be served is refused."""
 
+import gc
 import logging
 
 import numpy as np
@@ -35,6 +36,20 @@ def test_a_model_knows_what_its_file_says(llama):
     assert model.template_source == "builtin"
     assert model.eog and all(0 <= id < 480 for id in model.eog)
     model.close()
+
+
+@pytest.mark.parametrize("executor", ["cpu", "reference"])
+def test_a_closed_model_keeps_neither_map_nor_cache_whoever_holds_it(llama, executor):
+    model = open_decoder(llama, context=64, executor=executor)
+    file = str(llama)
+    with open("/proc/self/maps") as maps:
+        assert any(line.rstrip().endswith(file) for line in maps)
+    assert model.executor.states.rings
+    model.close()
+    gc.collect()
+    with open("/proc/self/maps") as maps:
+        assert not any(line.rstrip().endswith(file) for line in maps)
+    assert not model.executor.states.rings
 
 
 def test_a_sliding_model_tells_its_window_and_ring(tiny_model):
