@@ -102,7 +102,7 @@ def prepare(
     text = model.template.render(
         messages,
         tools=declarations,
-        add_generation_prompt=request.add_generation_prompt is not False,
+        add_generation_prompt=last is not None or request.add_generation_prompt is not False,
         **arguments,
     )
     inside = model.reasoning is not None and text.rstrip().endswith(model.reasoning[0])
@@ -201,6 +201,8 @@ def _beginning(messages: list[Message], request: ChatRequest) -> Message | None:
     """Takes the last message off where it is the beginning of the answer."""
     last = messages[-1]
     wanted = request.continue_final_message
+    if wanted is None and request.add_generation_prompt is False:
+        return None  # the prompt ends after it
     if last["role"] != "assistant" or wanted is False:
         if wanted and last["role"] != "assistant":
             raise Refusal(
@@ -224,8 +226,8 @@ def _written(last: Message, model: Any, inside: bool) -> str:
     content, thought, marks = last["content"], last.get("reasoning_content", ""), model.reasoning
     if marks is None or not (thought or inside):
         return content
-    text = "" if inside else marks[0] + "\n"
-    return text + thought + (f"\n{marks[1]}{model.after_thought}{content}" if content else "")
+    text = ("" if inside else marks[0] + "\n") + thought.lstrip("\n")
+    return f"{text.rstrip(chr(10))}\n{marks[1]}{model.after_thought}{content}" if content else text
 
 
 def _shown(model: Any, offer: Offer) -> frozenset[int]:

@@ -66,6 +66,7 @@ class Decoder:
         self.blocks = hyper.integer("block_count", high=MAX_BLOCKS) - self.prediction_blocks
         if self.blocks < 1:
             raise hyper.fail("nextn_predict_layers", "fewer than the block count")
+        self._check_prediction_blocks()
         self.heads = hyper.integers("attention.head_count", self.blocks)
         self.kv_heads = hyper.integers("attention.head_count_kv", self.blocks, self.heads)
         for heads, kv_heads in zip(self.heads, self.kv_heads, strict=True):
@@ -88,6 +89,26 @@ class Decoder:
         self.tensors = Tensors(file.tensors, rotations=rotations)
         self.packed = False  # write attention over whole texts of one pass instead of over rings
         self.read()
+
+    def _check_prediction_blocks(self) -> None:
+        """Raises ModelError where the tensors say otherwise than the header which blocks guess:
+        a block more or less would pass unnoticed, and the model say something else."""
+        parts = [name.split(".") for name in self.file.tensors if name.startswith("blk.")]
+        guessing = {int(p[1]) for p in parts if p[2:3] == ["nextn"] and p[1].isdecimal()}
+        for i in sorted(guessing):
+            if i < self.blocks:
+                least = self.blocks + self.prediction_blocks - i
+                raise self.hyper.fail(
+                    "nextn_predict_layers",
+                    f"at least {least}, for block {i} has nextn.* tensors and so only predicts,",
+                )
+        there = {p[1] for p in parts}
+        for i in range(self.blocks, self.blocks + self.prediction_blocks):
+            if str(i) in there and i not in guessing:
+                raise self.hyper.fail(
+                    "nextn_predict_layers",
+                    f"less, for block {i} has no nextn.* tensors and so does not predict; it",
+                )
 
     def _head_size(self, key: str) -> int:
         if key not in self.hyper and self.width % self.heads[0]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -267,7 +268,8 @@ def open_decoder(
         if projector is not None:
             needs += projector.estimate
         if decoder.predicting:
-            ahead = decoder.prediction_program(parallel)
+            with _named(decoder):
+                ahead = decoder.prediction_program(parallel)
             needs += estimate_beside(ahead, program)
         if not mapped:  # the whole file is in memory, its tables too
             needs = replace(needs, weights=needs.weights + needs.tables, tables=0)
@@ -398,14 +400,23 @@ def _program(
     scored = min(pass_width, max(SCORED, parallel))
     if projector is not None and projector.both_ways:
         pass_width = max(pass_width, projector.longest + scored)
-    try:
+    with _named(decoder):
         program = decoder.program(pass_width, scored)
-    except (WeightError, ProgramError) as error:
-        raise ModelError(f"{decoder.hyper.file}: {error}") from error
     unused = decoder.tensors.unused()
     if unused:
         log.debug("%s: not used: %s", decoder.hyper.file, ", ".join(unused))
     return program
+
+
+@contextmanager
+def _named(decoder: Decoder) -> Iterator[None]:
+    """A tensor that does not fit is refused with its file, and with what opens the file without."""
+    try:
+        yield
+    except (WeightError, ProgramError) as error:
+        guesses = decoder.predicting and f"blk.{decoder.blocks}." in str(error)
+        way = "; -draft ngram and off leave the prediction block out" if guesses else ""
+        raise ModelError(f"{decoder.hyper.file}: {error}{way}") from error
 
 
 def _pass_width(asked: int | None) -> int:

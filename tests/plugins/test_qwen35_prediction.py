@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from golem_core.formats.gguf import GGUF
 from golem_core.model import open_decoder
 from golem_core.model.media import Limits
 from golem_core.model.prediction import OUTPUTS, open_prediction
@@ -302,9 +303,39 @@ def test_so_is_one_whose_header_promises_what_its_tensors_lack(paths, tmp_path):
         open_decoder(lacking, draft="mtp")
     halved = tiny.rewrite(paths["qwen35-mtp"], tmp_path / "y.gguf", drop=["blk.8.attn_k.weight"])
     for draft in ("mtp", "auto"):
-        with pytest.raises(ValueError, match=r"blk\.8\.attn_k\.weight"):
+        with pytest.raises(ValueError, match=r"y\.gguf: .*blk\.8\.attn_k\.weight.*-draft ngram"):
             open_decoder(halved, draft=draft)
+    lacking = tiny.rewrite(paths["qwen35-mtp"], tmp_path / "z.gguf", drop=["blk.8.ffn_up.weight"])
+    with pytest.raises(ValueError, match=r"z\.gguf: .*blk\.8\.ffn_up\.weight.*-draft ngram"):
+        open_decoder(lacking, draft="mtp")
     open_decoder(halved, draft="ngram", context=256, threads=1).close()
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"nextn_predict_layers": 0}, "is 0; at least 1, for block 8 has nextn"),
+        ({"nextn_predict_layers": None}, "is missing; at least 1, for block 8 has nextn"),
+        ({"nextn_predict_layers": 2}, "is 2; less, for block 7 has no nextn"),
+        ({"block_count": 8}, "is 1; less, for block 7 has no nextn"),
+        ({"block_count": 10}, "is 1; at least 2, for block 8 has nextn"),
+    ],
+)
+def test_a_count_that_the_tensors_deny_is_refused(keys, said, paths, tmp_path):
+    """A block of the model left out, or one that predicts run as its last, would go unnoticed."""
+    changed = {f"qwen35.{key}": value for key, value in keys.items()}
+    lying = tiny.rewrite(paths["qwen35-mtp"], tmp_path / "x.gguf", changed)
+    with pytest.raises(ValueError, match=f"nextn_predict_layers {said}"):
+        open_decoder(lying, draft="off")
+
+
+def test_a_prediction_block_that_was_left_out_of_the_file_is_no_lie(paths, tmp_path):
+    with GGUF.open(paths["qwen35-mtp"]) as file:
+        drop = [name for name in file.tensors if name.startswith("blk.8.")]
+    without = tiny.rewrite(paths["qwen35-mtp"], tmp_path / "x.gguf", drop=drop)
+    model = open_decoder(without, draft="auto", context=256, threads=1)
+    assert model.prediction is None
+    model.close()
 
 
 def test_an_engine_of_a_model_that_was_opened_without_says_so(tiny_model):

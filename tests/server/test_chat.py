@@ -166,6 +166,20 @@ def test_a_last_assistant_message_is_gone_on_from(served):
     assert served.post(CHAT, turn)[1]["usage"]["prompt_tokens"] == len(prompt)
 
 
+def test_no_generation_prompt_means_that_the_prompt_ends_after_the_last_message(served):
+    """Also where that is the assistant's, unless it is to be gone on from by name."""
+    messages = [
+        {"role": "user", "content": "say good morning"},
+        {"role": "assistant", "content": "good"},
+    ]
+    turn = {"messages": messages, "add_generation_prompt": False}
+    whole = "<user>say good morning\n<assistant>good\n"
+    assert served.post(CHAT, turn)[1]["usage"]["prompt_tokens"] == len(whole)
+    body = served.post(CHAT, turn | {"continue_final_message": True})[1]
+    assert body["usage"]["prompt_tokens"] == len(whole) - 1
+    assert body["choices"][0]["message"]["content"] == "good morning"
+
+
 def test_template_arguments_reach_the_template(served):
     body = served.chat("say ok", chat_template_kwargs={"shout": True})[1]
     assert body["choices"][0]["message"]["content"] == "you said: <USER>SAY OK"

@@ -188,6 +188,14 @@ def test_the_beginning_of_an_answer_is_part_of_the_message_and_of_no_delta(
     assert given + said == (thought or "") + content
 
 
+def test_a_thought_to_go_on_from_stands_between_its_marks_as_the_template_writes_it(roomy):
+    """Newlines around it are the marks' own and not doubled."""
+    beginnings = [{"content": "go", "reasoning_content": f"{n}hm{n}"} for n in ("", "\n")]
+    bodies = [going_on(b, "<think>\nhm\n</think>\n\ngood") for b in beginnings]
+    counts = [roomy.post(CHAT, body)[1]["usage"]["prompt_tokens"] for body in bodies]
+    assert counts[0] == counts[1]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
