@@ -133,7 +133,7 @@ class Projector:
         u8, a recording (samples,) f32 at 16 kHz. run: how a pass of a tower is run, by itself when
         None. waiting: called now and then while others are before it, and may raise. Raises
         MediaError for bytes that are none, that are too many, or of a kind this file has no tower
-        for.
+        for; ModelError where the file has changed on disk.
         """
         if kind not in self.towers:
             raise MediaError(no_tower(kind, "with a projector that cannot"))
@@ -170,16 +170,21 @@ class Projector:
     def _made(self, key: tuple[str, bytes], medium: np.ndarray, run: Run) -> Rows:
         kind, digest = key
         eye = self._eyes[kind]
+        self._refuse_changed()
         parts = [run(eye.executor, inputs)["rows"] for inputs in eye.tower.pieces(medium)]
         if not parts:
             raise MediaError(f"a {KINDS[kind]} too short to be one")
-        if self.file.lost:  # what was read of it after that were zeros
-            raise ModelError(f"{self.path} changed on disk while it was served: restart the server")
+        self._refuse_changed()
         rows = np.concatenate(parts)
         if not np.isfinite(rows).all():
             raise MediaError(f"a {KINDS[kind]} that the projector makes no numbers of")
         both = self.both_ways and kind == "image"
         return Rows(kind, digest, rows, both, eye.tower.positions(medium, len(rows)))
+
+    def _refuse_changed(self) -> None:
+        """What is read of a file that is no longer what it was are other weights, or zeros."""
+        if self.file.changed() or self.file.lost:
+            raise ModelError(f"{self.path} changed on disk: open it again")
 
     def _remembered(self, key: tuple[str, bytes]) -> Rows | None:
         with self._door:

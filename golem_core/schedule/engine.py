@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from golem_core.media import MediaError
+from golem_core.model.errors import ModelError
 from golem_core.model.projector import Rows, no_tower
 from golem_core.sample import ParamError, Sampler, dry_heads
 from golem_core.schedule.answer import Answer
@@ -250,7 +251,7 @@ class Engine:
         Its tower runs on the runner's thread, in pieces between passes. waiting: called now and
         then; what it raises gives the work up. Raises MediaError for what cannot be taken,
         ContextExceeded as soon as it has filled a slot, QueueFull where the request it belongs to
-        could not wait for one, before any work; EngineClosed.
+        could not wait for one, before any work; ModelChanged, EngineClosed.
         """
         projector = self.model.projector
         if projector is None:
@@ -273,7 +274,10 @@ class Engine:
                 raise ContextExceeded(sum(counts), self.context, counted=False)
             return made
 
-        return projector.rows(kind, data, run, waiting)
+        try:
+            return projector.rows(kind, data, run, waiting)
+        except ModelError:
+            raise ModelChanged(projector.path) from None
 
     def timer(self) -> Callable[[], None]:
         """A look at the clock from now on: it raises RequestTimeout once the time is over that a

@@ -1,5 +1,6 @@
 """Prompts with pictures and sound: what is drawn after them, what is reused, how passes go."""
 
+import os
 import threading
 from types import SimpleNamespace
 
@@ -11,7 +12,14 @@ from golem_core.model import open_decoder
 from golem_core.model.media import Limits, Positions
 from golem_core.model.projector import Rows
 from golem_core.sample import ParamError, SamplerParams
-from golem_core.schedule import ContextExceeded, Engine, EngineClosed, QueueFull, Request
+from golem_core.schedule import (
+    ContextExceeded,
+    Engine,
+    EngineClosed,
+    ModelChanged,
+    QueueFull,
+    Request,
+)
 from golem_core.schedule.answer import Answer
 from golem_core.schedule.media import Media, Span, keys
 from golem_core.schedule.pace import Pace
@@ -363,6 +371,32 @@ def test_nothing_is_looked_at_for_a_request_that_could_not_wait(opened, monkeypa
             held.set()
         job.wait(30)
         assert len(engine.rows("image", picture(14))) and looked
+
+
+@pytest.mark.parametrize("how", ["cut", "written over"])
+def test_nothing_is_seen_by_a_projector_whose_file_has_changed(how, tiny_model, tmp_path):
+    """What is remembered still serves; what it would make now is of other weights, or of zeros."""
+    path = write_projector(tmp_path / "both.gguf", WIDTH)
+    model = open_decoder(
+        tiny_model("gemma4-e2b"),
+        mmproj=path,
+        media=Limits(tokens=(2, 40)),
+        context=1024,
+        threads=1,
+        pass_width=64,
+    )
+    with Engine(model) as engine:
+        seen = engine.rows("image", picture(15))
+        if how == "cut":
+            os.truncate(path, 5000)
+        else:
+            path.write_bytes(bytes(path.stat().st_size))
+        for kind, data in (("image", picture(16)), ("audio", recording(3))):
+            with pytest.raises(ModelChanged, match=r"both\.gguf changed on disk .* restart"):
+                engine.rows(kind, data)
+        assert engine.rows("image", picture(15)) is seen
+        assert len(draw(engine, {"tokens": TEXT, "media": ()}).tokens) == 6
+    model.close()
 
 
 def test_a_recording_is_heard_no_further_than_it_fits(opened, monkeypatch):
