@@ -206,6 +206,7 @@ class JsonTokenizer:
         self._unknown = -1 if unknown is None else self._ids.get(unknown, -1)
         self._fuses = bool(model.get("fuse_unk")) and self._unknown >= 0
         merges = [line if isinstance(line, str) else " ".join(line) for line in self._merges(model)]
+        self._refuse_strangers(merges)
         table = _ALPHABET.table(texts) if bytewise else Table(texts)
         self._merger = Merger.by_merges(
             table,
@@ -237,6 +238,16 @@ class JsonTokenizer:
         if any(" " in text for one in given if isinstance(one, list) for text in one):
             raise self._fail("a merge of a text with a space in it, which golem does not know")
         return given
+
+    def _refuse_strangers(self, merges: Sequence[str]) -> None:
+        """Merges make tokens of tokens; one that does not is of another vocabulary."""
+        known = self._ids
+        for line in merges:
+            left, _, right = line.partition(" ")
+            if left in known and right in known and left + right in known:
+                continue
+            if not line.startswith("#version"):
+                raise self._fail(f"the merge {line[:80]!r} is not of tokens of its vocabulary")
 
     def _added(self, given: Any) -> None:
         if not isinstance(given, list):

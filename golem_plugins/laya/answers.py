@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from golem_plugins.laya.checkpoint import Agent, bucket
 from golem_plugins.laya.model import softmax
+from golem_plugins.laya.questions import Refused
 from golem_plugins.laya.rows import Row, as_text, labels_of
 
 MODEL = "laya-rl-agent"
@@ -124,6 +126,18 @@ def reply(
         "usage": _usage(list(answers), rows),
         "routing": dict(routing),
     }
+
+
+def written(value: Any, separators: tuple[str, str] | None = None) -> str:
+    """An answer as JSON.
+
+    Raises Refused, in the reference's words, for an infinite label and where a probability is NaN,
+    which JSON does not have.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=separators, allow_nan=False)
+    except ValueError:
+        raise Refused(422, "Out of range float values are not JSON compliant") from None
 
 
 def _usage(names: Sequence[str], rows: Sequence[Row]) -> dict[str, Any]:

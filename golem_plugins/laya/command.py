@@ -7,7 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from golem_core.schedule import PassFailed
+from golem_plugins.laya.answers import written
 from golem_plugins.laya.decider import open_decider
 from golem_plugins.laya.questions import Refused
 
@@ -64,17 +67,31 @@ def _answer(folder: str, threads: int | None, files: list[str]) -> int:
     try:
         for name in files:
             try:
-                text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
-                body = json.loads(text)
+                body = _read(name)
                 batch = isinstance(body, dict) and "states" in body
-                made = decider.decide_batch(body) if batch else decider.decide(body)
-            except (Refused, ValueError, OSError, RecursionError) as error:
+                made = written(decider.decide_batch(body) if batch else decider.decide(body))
+            except (Refused, PassFailed) as error:
                 status = _fail(f"golem-laya: {name}: {error}")
+            except RecursionError:
+                status = _fail(f"golem-laya: {name}: the state is nested too deep")
             else:
-                print(json.dumps(made, ensure_ascii=False))
+                print(made, flush=True)
+    except (OSError, UnicodeError) as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # takes what Python writes out at its end
+        status = _fail(f"golem-laya: the reply cannot be written: {error}")
     finally:
         decider.close()
     return status
+
+
+def _read(name: str) -> Any:
+    """The JSON of a file, or of standard input. Raises Refused."""
+    try:
+        return json.loads(sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes())
+    except OSError as error:
+        raise Refused(400, error.strerror or str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"is not JSON: {error}") from None
 
 
 def _fail(text: str, status: int = 1) -> int:

@@ -242,7 +242,7 @@ def open_decider(
     started = time.perf_counter()
     folder = Path(folder)
     agent, encoder = read_agent(folder), read_encoder(folder)
-    builder = RowBuilder(*_tokenizer(folder), TYPES)
+    builder = RowBuilder(*_tokenizer(folder, encoder.vocabulary), TYPES)
     checkpoint = Safetensors.open(folder / WEIGHTS)
     try:
         tensors = checkpoint_tensors(checkpoint, widen=True)
@@ -275,13 +275,21 @@ def open_decider(
     )
 
 
-def _tokenizer(folder: Path) -> tuple[JsonTokenizer, Specials]:
-    """The tokenizer, and the ids that tokenizer_config.json names."""
+def _tokenizer(folder: Path, vocabulary: int) -> tuple[JsonTokenizer, Specials]:
+    """The tokenizer, and the ids that tokenizer_config.json names.
+
+    vocabulary: ids that the encoder has rows for.
+    """
     path = folder / "tokenizer" / "tokenizer.json"
     try:
         tokenizer = JsonTokenizer(path)
     except TokenizerError as error:
         raise ModelError(str(error)) from error
+    if tokenizer.n_vocab > vocabulary:
+        raise ModelError(
+            f"{path}: has the id {tokenizer.n_vocab - 1}, but vocab_size of encoder/config.json is "
+            f"{vocabulary}"
+        )
     texts = read_special_texts(folder)
     ids = {name: tokenizer.find(text) for name, text in texts.items()}
     for name, number in ids.items():

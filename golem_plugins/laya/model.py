@@ -73,26 +73,42 @@ class Network:
             at = f"encoder.layers.{i}."
             with p.scope(at.rstrip(".")):
                 x = h if i == 0 else self._norm(p, at + "attn_norm", h)
-                qkv = p.linear(x, w.matrix(at + "attn.Wqkv", 3 * e.width, e.width))
+                qkv = p.linear(x, self._matrix(at + "attn.Wqkv", 3 * e.width, e.width))
                 q, k, v = (p.heads(part, e.heads) for part in p.split(qkv, [e.width] * 3))
                 q, k = (p.rope(t, p.positions, ropes[full]) for t in (q, k))
                 near = {} if full else {"back": e.local // 2}
                 ahead = None if full else e.local // 2
                 scale = e.head_size**-0.5
                 o = p.attend(q, k, v, scale=scale, ahead=ahead, offsets=p.offsets, **near)
-                out = w.matrix(at + "attn.Wo", e.width, e.width)
+                out = self._matrix(at + "attn.Wo", e.width, e.width)
                 h = p.add(p.linear(p.flat(o), out), h)
                 x = self._norm(p, at + "mlp_norm", h)
-                both = w.matrix(at + "mlp.Wi", 2 * e.hidden, e.width)
+                both = self._matrix(at + "mlp.Wi", 2 * e.hidden, e.width)
                 act, gate = both.rows(0, e.hidden), both.rows(e.hidden, 2 * e.hidden)
                 x = p.gate(p.linear(x, act), p.linear(x, gate), "gelu_erf")
-                h = p.add(p.linear(x, w.matrix(at + "mlp.Wo", e.width, e.hidden)), h)
+                h = p.add(p.linear(x, self._matrix(at + "mlp.Wo", e.width, e.hidden)), h)
         return self._norm(p, "encoder.final_norm", h)
+
+    def _matrix(self, name: str, rows: int, columns: int) -> Weight:
+        """A matrix of the encoder, which has a bias where its configuration says so."""
+        self._check_bias(name, "attention_bias" if ".attn." in name else "mlp_bias")
+        return self.tensors.matrix(name, rows, columns)
 
     def _norm(self, p: Builder, name: str, x: Value) -> Value:
         w, size = self.tensors, x.shape[-1]
+        self._check_bias(name, "norm_bias")
         bias = w.vector(f"{name}.bias", size) if f"{name}.bias" in w else None
         return p.layer_norm(x, w.vector(name, size), bias, self.encoder.eps)
+
+    def _check_bias(self, name: str, key: str) -> None:
+        """Strict as the reference here too. Raises ModelError."""
+        wanted, found = self.encoder.biases.get(key, False), f"{name}.bias" in self.tensors
+        if wanted != found:
+            has = "has" if found else "lacks"
+            raise ModelError(
+                f"{self.name}: the file {has} {name}.bias, but {key} of encoder/config.json is "
+                f"{str(wanted).lower()}"
+            )
 
     # ---- the decision head
 

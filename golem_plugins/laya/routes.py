@@ -10,6 +10,7 @@ from typing import Any
 import falcon
 
 from golem_core.schedule import EngineClosed, PassFailed, QueueFull
+from golem_plugins.laya.answers import written
 from golem_plugins.laya.decider import Decider, Left
 from golem_plugins.laya.questions import Refused
 
@@ -45,7 +46,7 @@ class Decide:
         try:
             body = self._read(req)
             began = time.perf_counter()
-            made = answer(body, req.context.gone)
+            made = written(answer(body, req.context.gone), (",", ":"))
         except Refused as error:
             _refuse(resp, error.status, error.detail)
         except RecursionError:  # nested more deeply than texts of it can be written
@@ -88,11 +89,11 @@ class Batch(Decide):
         self._serve(req, resp, self.decider.decide_batch)
 
 
-def _send(resp: falcon.Response, value: Any) -> None:
+def _send(resp: falcon.Response, text: str) -> None:
     resp.content_type = "application/json"
-    resp.data = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    resp.data = text.encode()
 
 
 def _refuse(resp: falcon.Response, status: int, detail: str) -> None:
     resp.status = status
-    _send(resp, {"detail": detail})
+    _send(resp, written({"detail": detail}, (",", ":")))

@@ -1,7 +1,10 @@
 """Laya: rows, logits and replies against the reference's, request by request."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -358,6 +361,7 @@ def edited(folder, tmp_path, file, **changes):
 
 
 AGENT, ENCODER = "rl_agent_config.json", "encoder/config.json"
+TOKENIZER = "tokenizer/tokenizer.json"
 
 
 @pytest.mark.parametrize(
@@ -375,6 +379,9 @@ AGENT, ENCODER = "rl_agent_config.json", "encoder/config.json"
         (ENCODER, {"hidden_size": 128}, "has the shape"),
         (ENCODER, {"num_hidden_layers": 5}, "no tensor encoder.layers.4"),
         (ENCODER, {"layer_types": ["full_attention"]}, "4 of full_attention and sliding"),
+        (ENCODER, {"norm_bias": True}, "lacks encoder.embeddings.norm.bias, but norm_bias"),
+        (ENCODER, {"attention_bias": True}, "lacks encoder.layers.0.attn.Wqkv.bias, but attention"),
+        (ENCODER, {"mlp_bias": True}, "lacks encoder.layers.0.mlp.Wi.bias, but mlp_bias"),
         ("tokenizer/tokenizer_config.json", {"mask_token": "[x]"}, "no token '\\[x\\]'"),
         ("tokenizer/tokenizer.json", {"model": {"type": "Unigram"}}, "golem reads BPE"),
         ("tokenizer/tokenizer.json", {"normalizer": {"type": "Odd"}}, "type 'Odd'"),
@@ -385,6 +392,15 @@ def test_a_checkpoint_that_does_not_fit_is_refused_by_name(
 ):
     with pytest.raises(ModelError, match=message):
         open_decider(edited(folders["tiny-ml"], tmp_path, file, **changes))
+
+
+def test_a_tokenizer_with_more_ids_than_the_encoder_has_rows_is_refused(folders, tmp_path):
+    source = json.loads((folders["tiny-ml"] / TOKENIZER).read_text())
+    size = json.loads((folders["tiny-ml"] / ENCODER).read_text())["vocab_size"]
+    added = [*source["added_tokens"], {"id": size, "content": "<beyond>", "special": True}]
+    copy = edited(folders["tiny-ml"], tmp_path, TOKENIZER, added_tokens=added)
+    with pytest.raises(ModelError, match=f"has the id {size}, but vocab_size .* is {size}"):
+        open_decider(copy)
 
 
 def test_a_directory_without_a_checkpoint_is_refused(tmp_path):
@@ -418,3 +434,42 @@ def test_the_command_says_what_is_wrong_with_its_words(capsys, monkeypatch):
         assert capsys.readouterr().err
     assert command.main(["-laya", "/none", "x.json"]) == 1
     assert "is no directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("request_text", "message"),
+    [
+        (b"{", "is not JSON: "),
+        (b"\xff", "is not JSON: "),
+        (b"[" * 100_000, "is not JSON: "),
+        (None, "No such file or directory"),
+        # An infinite label is no key of a JSON object.
+        (
+            b'{"state": "s", "questions": {"q": {"type": "choice", "instructions": "i", '
+            b'"criteria": [1e400, 1]}}}',
+            "Out of range float values are not JSON compliant",
+        ),
+    ],
+)
+def test_a_request_that_cannot_be_answered_costs_the_command_one_line(
+    folders, tmp_path, capsys, request_text, message
+):
+    file = tmp_path / "request.json"
+    if request_text is not None:
+        file.write_bytes(request_text)
+    assert command.main(["-laya", str(folders["tiny-ml"]), str(file)]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"golem-laya: {file}: {message}")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_reply_that_cannot_be_written_costs_the_command_one_line(folders, tmp_path):
+    request = tmp_path / "request.json"
+    request.write_text(json.dumps({"state": "s", **_asked()}))
+    words = [sys.executable, "-m", "golem_plugins.laya.command", "-laya", folders["tiny-ml"]]
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run([*words, request], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("golem-laya: the reply cannot be written: ")
+    assert ended.stderr.count("\n") == 1

@@ -106,6 +106,13 @@ def test_a_repeated_key_means_its_last_value_and_nan_is_taken(client):
     assert answer.json["answers"]["q"]["type"] == "noul"
 
 
+def test_a_label_that_json_cannot_write_is_refused_in_the_references_words(client):
+    asked = '{"type": "choice", "instructions": "Which?", "criteria": [1e400, 1]}'
+    answer = client.simulate_post(PATH, body=f'{{"state": "s", "questions": {{"q": {asked}}}}}')
+    assert answer.status_code == 422
+    assert answer.json == {"detail": "Out of range float values are not JSON compliant"}
+
+
 def test_keys_are_asked_for_in_the_references_words(folder):
     client = serve(folder, "-api-key", "secret")
     try:
