@@ -12,8 +12,9 @@ import falcon
 import numpy as np
 
 from golem_core.embedding import Embedding, unit
+from golem_core.sample.params import shown
 from golem_server.access_log import NOTE
-from golem_server.body import read_body
+from golem_server.body import json_type, read_body
 from golem_server.disconnect import client_gone
 from golem_server.embeddings import (
     MOST_TEXTS,
@@ -90,7 +91,7 @@ class Embed(_Resource):
             raise Refusal(f"input holds {len(texts)} texts; at most {MOST_TEXTS} a request")
         limit = _limit(embedding, request)
         ids = [embedding.tokenize(text) for text in texts]
-        if request.get("truncate") is not False:
+        if _truncates(request):
             ids = [embedding.model.cut(one, limit) for one in ids]
         elif any(len(one) > limit for one in ids):
             raise Refusal(TOO_LONG)
@@ -118,8 +119,8 @@ class EmbedOne(_Resource):
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         request, _, embedding = self._begin(req)
-        prompt = request.get("prompt", "")
-        if not isinstance(prompt, str):
+        prompt = request.get("prompt")
+        if prompt is not None and not isinstance(prompt, str):
             raise Refusal("prompt must be a string")
         resp.content_type = JSON
         if not prompt:
@@ -137,20 +138,36 @@ class EmbedOne(_Resource):
 def _limit(embedding: Embedding, request: dict[str, Any]) -> int:
     """Tokens of a text at most: the model's, or fewer where ``options.num_ctx`` says so."""
     options = request.get("options")
-    asked = options.get("num_ctx") if isinstance(options, dict) else None
-    limit = embedding.context
-    if isinstance(asked, int) and not isinstance(asked, bool):
-        limit = min(limit, asked)
+    if options is not None and not isinstance(options, dict):
+        raise Refusal(f"options must be an object, it is {json_type(options)}")
+    asked = (options or {}).get("num_ctx")
+    if asked is not None and not _is_whole(asked):
+        raise Refusal('option "num_ctx" must be of type integer')
+    limit = embedding.context if asked is None else min(embedding.context, int(asked))
     if limit <= 2:
         raise Refusal("input after truncation exceeds maximum context length")
     return limit
 
 
 def _dimensions(embedding: Embedding, request: dict[str, Any]) -> int | None:
-    """Values wanted; anything that is no shorter prefix means all."""
+    """Values wanted; any number that is no shorter prefix means all."""
     value = request.get("dimensions")
-    shorter = isinstance(value, int) and not isinstance(value, bool) and 0 < value < embedding.width
-    return value if shorter else None
+    if value is None:
+        return None
+    if not _is_whole(value):
+        raise Refusal(f"dimensions must be a whole number, it is {shown(value)}")
+    return int(value) if 0 < value < embedding.width else None
+
+
+def _truncates(request: dict[str, Any]) -> bool:
+    value = request.get("truncate")
+    if value is not None and not isinstance(value, bool):
+        raise Refusal(f"truncate must be a boolean, it is {json_type(value)}")
+    return value is not False
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
 
 
 def finite(vector: np.ndarray) -> np.ndarray:

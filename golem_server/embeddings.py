@@ -19,7 +19,7 @@ from golem_core.model.errors import CannotEmbed
 from golem_core.sample.params import shown
 from golem_core.schedule.batcher import BatchJob
 from golem_server.access_log import NOTE
-from golem_server.body import read_object
+from golem_server.body import json_type, read_object
 from golem_server.disconnect import client_gone
 from golem_server.errors import JSON, ClientGone, Refusal, encode
 from golem_server.prompts import wrong
@@ -29,7 +29,7 @@ MOST_TEXTS = 2048  # of a request, as at OpenAI
 NOT_SUPPORTED = "This server does not support embeddings. Start it with `--embed FILE`"
 
 
-def embedding_of(service: Service, req: falcon.Request, asked: Any = None) -> Embedding:
+def embedding_of(service: Service, req: falcon.Request, asked: str | None) -> Embedding:
     """What answers: ``-embed``'s model, else the chat model that the request means.
 
     Raises:
@@ -39,7 +39,7 @@ def embedding_of(service: Service, req: falcon.Request, asked: Any = None) -> Em
         return service.embedding
     if not service.chats:
         raise Refusal(NOT_SUPPORTED, "not_supported_error")
-    model = service.acquire(req, asked if isinstance(asked, str) else None).model
+    model = service.acquire(req, asked).model
     try:
         return model.embedding()
     except CannotEmbed as error:
@@ -85,14 +85,14 @@ def _ids(embedding: Embedding, text: Any, field: str) -> np.ndarray:
     if isinstance(text, str):
         return embedding.tokenize(text)
     if not isinstance(text, list):
-        raise wrong(field)
+        raise wrong("prompt")  # llama-server's word, whatever the field
     vocabulary = embedding.model.tokenizer.n_vocab
     ids: list[int] = []
     for place, item in enumerate(text):
         if isinstance(item, str):
             ids += embedding.model.tokenizer.encode(item, add_special=place == 0)
         elif not _is_id(item):
-            raise wrong(field)
+            raise wrong("prompt")
         elif not 0 <= item < vocabulary:
             raise Refusal(
                 f'Prompt contains invalid tokens: "{field}" holds {shown(item)}, and ids are 0 to '
@@ -130,11 +130,16 @@ def read_dimensions(embedding: Embedding, value: Any) -> int | None:
     Raises:
         Refusal: for what no vector of the model has.
     """
-    if value is None:
-        return None
-    if not _is_id(value) or not 1 <= value <= embedding.width:
-        raise Refusal(f'"dimensions" must be a whole number from 1 to {embedding.width}')
-    return value
+    return None if value is None else _whole("dimensions", value, 1, embedding.width)
+
+
+def _whole(name: str, value: Any, low: int, high: int | None = None) -> int:
+    """A field's number as a whole one inside its limits; 40.0 is one. Raises Refusal."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or value % 1 or value < low or (high is not None and value > high):
+        most = "" if high is None else f" to {high}"
+        raise Refusal(f'"{name}" must be a whole number from {low}{most}, it is {shown(value)}')
+    return int(value)
 
 
 def normalised(vector: np.ndarray, norm: int, dimensions: int | None = None) -> np.ndarray:
@@ -258,7 +263,8 @@ class Embeddings:
             raise Refusal('"input" or "content" must be provided')
 
     def _answer(self, req: falcon.Request, resp: falcon.Response, body: dict[str, Any]) -> None:
-        embedding = embedding_of(self.service, req, body.get("model"))
+        model = _model(body)
+        embedding = embedding_of(self.service, req, model)
         as_base64 = _wants_base64(body)
         norm = _norm(body)
         dimensions = read_dimensions(embedding, body.get("dimensions"))
@@ -266,9 +272,8 @@ class Embeddings:
         texts = read_texts(embedding, body["input"])
         job = submit(embedding, texts)
         count = sum(map(len, texts))
-        model = body.get("model")
         about = {
-            "model": model if isinstance(model, str) else embedding.name,
+            "model": embedding.name if model is None else model,
             "object": "list",
             "usage": {"prompt_tokens": count, "total_tokens": count},
         }
@@ -291,7 +296,7 @@ def native(
     field = "content" if "content" in body else "input"
     if field not in body:
         raise Refusal('"input" or "content" must be provided')
-    embedding = embedding_of(service, req, body.get("model"))
+    embedding = embedding_of(service, req, _model(body))
     norm = _norm(body)
     _refuse_ranking(embedding)
     job = submit(embedding, read_texts(embedding, body[field], field))
@@ -302,6 +307,14 @@ def native(
     answer(req, resp, embedding, job, Body(b"[", item, lambda: b"]"))
 
 
+def _model(body: Mapping[str, Any]) -> str | None:
+    """The name a request calls the model by. Raises Refusal."""
+    model = body.get("model")
+    if model is not None and not isinstance(model, str):
+        raise Refusal(f"Field 'model': type must be string, but is {json_type(model)}")
+    return model
+
+
 def _wants_base64(body: Mapping[str, Any]) -> bool:
     asked = body.get("encoding_format")
     if asked not in (None, "", "float", "base64"):
@@ -310,10 +323,8 @@ def _wants_base64(body: Mapping[str, Any]) -> bool:
 
 
 def _norm(body: Mapping[str, Any]) -> int:
-    value = body.get("embd_normalize", 2)
-    if not _is_id(value) or not -1 <= value <= 64:
-        raise Refusal('"embd_normalize" must be a whole number from -1 to 64')
-    return value
+    value = body.get("embd_normalize")
+    return 2 if value is None else _whole("embd_normalize", value, -1, 64)
 
 
 def _refuse_ranking(embedding: Embedding) -> None:
@@ -343,17 +354,17 @@ class Rerank:
                 "whose file says rank pooling",
                 "not_supported_error",
             )
+        name = _model(body) or embedding.name
         query, documents = _question(body)
-        top = body.get("top_n", len(documents))
-        if not _is_id(top) or top < 0:
-            raise Refusal('"top_n" must be a whole number from 0')
+        top = body.get("top_n")
+        top = len(documents) if top is None else _whole("top_n", top, 0)
         pairs = embedding.pairs(query, documents)
         scores = submit(embedding, pairs).all(client_gone(req.env))
         if scores is None:
             raise ClientGone
         resp.content_type = JSON
         tokens = sum(map(len, pairs))
-        resp.data = encode(_ranking(body, embedding.name, documents, scores, tokens, top))
+        resp.data = encode(_ranking(body, name, documents, scores, tokens, top))
 
 
 def _question(body: Mapping[str, Any]) -> tuple[str, list[str]]:
@@ -387,9 +398,8 @@ def _ranking(
     results = sorted(results, key=lambda one: -one[label])[:top]
     if tei:
         return results
-    model = body.get("model")
     return {
-        "model": model if isinstance(model, str) else name,
+        "model": name,
         "object": "list",
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         "results": results,

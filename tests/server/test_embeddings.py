@@ -120,6 +120,21 @@ def test_ids_are_used_as_they_are_alone_in_lists_and_among_texts(client):
     np.testing.assert_array_equal(vectors(wrapped), by_text)
 
 
+def test_whole_numbers_may_be_written_with_a_point_and_null_is_left_out(client):
+    plain, pointed, nothing = (
+        vectors(post(client, "/v1/embeddings", {"input": TEXTS[0]} | settings))
+        for settings in (
+            {"dimensions": 16, "embd_normalize": -1},
+            {"dimensions": 16.0, "embd_normalize": -1.0},
+            {"dimensions": None, "embd_normalize": None},
+        )
+    )
+    np.testing.assert_array_equal(plain, pointed)
+    np.testing.assert_array_equal(
+        nothing, vectors(post(client, "/v1/embeddings", {"input": TEXTS[0]}))
+    )
+
+
 def test_other_norms_are_llama_servers(client):
     raw, largest, first = (
         vectors(post(client, "/v1/embeddings", {"input": TEXTS[0], "embd_normalize": n}))[0]
@@ -138,7 +153,7 @@ def test_content_instead_of_input_is_answered_in_the_native_shape(client):
 
 
 ELEMENTS = (
-    '"input" elements must be a string, a list of tokens, a JSON object containing a prompt '
+    '"prompt" elements must be a string, a list of tokens, a JSON object containing a prompt '
     "string, or a list of mixed strings & tokens."
 )
 
@@ -169,6 +184,7 @@ ELEMENTS = (
         ({"input": "a", "dimensions": 65}, '"dimensions" must be a whole number from 1 to 64'),
         ({"input": "a", "dimensions": "8"}, '"dimensions" must be a whole number from 1 to 64'),
         ({"input": ["a"] * 2049}, '"input" holds 2049 texts; at most 2048 a request'),
+        ({"input": "a", "model": 5}, "Field 'model': type must be string, but is number"),
         ({"input": "a", "embd_normalize": "x"}, '"embd_normalize" must be a whole number'),
     ],
 )
@@ -233,7 +249,7 @@ def test_ollama_ignores_dimensions_that_are_no_prefix(client):
         body = {"model": "m", "input": "a", "dimensions": dimensions}
         return len(post(client, "/api/embed", body).json["embeddings"][0])
 
-    assert [width(d) for d in (16, 0, -1, 64, 1000)] == [16, 64, 64, 64, 64]
+    assert [width(d) for d in (16, 16.0, 0, -1, 64, 1000, None)] == [16, 16, 64, 64, 64, 64, 64]
 
 
 @pytest.mark.parametrize(
@@ -246,6 +262,23 @@ def test_ollama_ignores_dimensions_that_are_no_prefix(client):
             "/api/embed",
             {"input": "a", "options": {"num_ctx": 2}},
             "input after truncation exceeds maximum context length",
+        ),
+        (
+            "/api/embed",
+            {"input": "a", "options": {"num_ctx": "8"}},
+            'option "num_ctx" must be of type integer',
+        ),
+        ("/api/embed", {"input": "a", "options": []}, "options must be an object, it is array"),
+        ("/api/embed", {"input": "a", "truncate": 0}, "truncate must be a boolean, it is number"),
+        (
+            "/api/embed",
+            {"input": "a", "dimensions": "8"},
+            'dimensions must be a whole number, it is "8"',
+        ),
+        (
+            "/api/embed",
+            {"input": "a", "dimensions": 8.5},
+            "dimensions must be a whole number, it is 8.5",
         ),
         ("/api/embeddings", {"prompt": 5}, "prompt must be a string"),
     ],
@@ -261,6 +294,11 @@ def test_ollama_refuses_bodies_that_are_none(client, route):
     answer = client.simulate_post(route, body="{")
     assert answer.status_code == 400
     assert list(answer.json) == ["error"]
+
+
+def test_ollamas_older_form_makes_nothing_of_nothing(client):
+    for body in ({}, {"prompt": ""}, {"prompt": None}):
+        assert post(client, "/api/embeddings", body).json == {"embedding": []}
 
 
 def test_ollamas_older_form_gives_one_vector_as_it_was_pooled(client):
@@ -344,7 +382,10 @@ def test_texts_are_ranked_the_best_first(ranker):
         ({"query": "a"}, '"documents" must be a non-empty string array'),
         ({"query": "a", "documents": []}, '"documents" must be a non-empty string array'),
         ({"query": "a", "documents": ["b", 5]}, '"documents" must be a non-empty string array'),
-        ({"query": "a", "documents": ["b"], "top_n": -1}, '"top_n" must be a whole number from 0'),
+        (
+            {"query": "a", "documents": ["b"], "top_n": -1},
+            '"top_n" must be a whole number from 0, it is -1',
+        ),
     ],
 )
 def test_what_cannot_be_ranked_is_refused(ranker, body, message):
