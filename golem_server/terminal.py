@@ -148,6 +148,8 @@ def converse(talk: "Conversation", lines: TextIO) -> None:
                 talk.turn(text)
         except BrokenPipeError:
             raise
+        except KeyboardInterrupt:  # while its pictures were looked at
+            say("(given up)")
         except (*REFUSALS, OSError) as error:
             say(one_line(error))
 
@@ -229,8 +231,8 @@ class Conversation:
         """Answer a message on stdout; an interrupt ends the answer and keeps what was said.
 
         Raises:
-            ParamError, TemplateError, ScheduleError, MediaError: the message is taken back then,
-                with its pictures and recordings.
+            ParamError, TemplateError, ScheduleError, MediaError, and KeyboardInterrupt before there
+                is an answer: the message is taken back then, with its pictures and recordings.
         """
         parts, self.pending = self.pending, []
         # The original's order: pictures, recordings, text.
@@ -246,7 +248,7 @@ class Conversation:
                 answer.close()
             print(flush=True)
             result = answer.result
-        except REFUSALS:
+        except (KeyboardInterrupt, *REFUSALS):
             self.messages.pop()
             raise
         self.messages.append({"role": "assistant", "content": result.text})

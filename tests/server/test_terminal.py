@@ -162,6 +162,25 @@ def test_an_interrupt_ends_the_answer_and_keeps_what_was_said():
         assert not any(slot.is_processing for slot in session.engine.slots)
 
 
+def test_an_interrupt_before_there_is_an_answer_takes_the_message_back(monkeypatch, capsys):
+    """As while a picture is looked at; the conversation goes on."""
+    with Session(FakeModel("m", 1, 256)) as session:
+        talk = terminal.Conversation(session, terminal.CliSettings(n=4))
+        real, looks = session.chat, []
+
+        def chat(*arguments, **named):
+            looks.append(1)
+            if len(looks) == 1:
+                raise KeyboardInterrupt
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(session, "chat", chat)
+        terminal.converse(talk, io.StringIO("look\nhello\n"))
+        assert [m["role"] for m in talk.messages] == ["user", "assistant"]
+        assert talk.messages[0]["content"] == "hello"
+        assert "(given up)" in capsys.readouterr().err
+
+
 # ---- pictures and sound
 
 
