@@ -21,6 +21,7 @@ from golem_server.stderr import say
 from golem_server.waitress_server import Channel, create_server
 
 IDLE_CHECK_SECONDS = 0.05
+AGAIN_SECONDS = 2.0  # a signal that ended nothing is sent again
 EXIT_SECONDS = 10.0
 
 
@@ -51,6 +52,8 @@ class Server:
         self.status = 0
         self._stopping = False
         self._failed = False
+        self._left = threading.Event()  # the loop is over: signals say nothing any more
+        self._signalling = threading.Lock()
         self._main = threading.main_thread().ident
         sock, self.address = listen(parse_address(service.server.addr))
         self._server = create_server(
@@ -69,6 +72,9 @@ class Server:
         except SystemExit:
             pass  # a signal before or after waitress's own loop
         finally:
+            self._left.set()
+            with self._signalling:  # what was sent before has come
+                time.sleep(0)
             for number, handler in previous.items():
                 signal.signal(number, handler)
             self._close()
@@ -96,11 +102,13 @@ class Server:
         say(f"{PROGRAM}: {one_line(error)}")
         self.status = 1
         self._failed = True
-        signal.pthread_kill(self._main, signal.SIGTERM)
+        self._leave()
 
     # ---- on the main thread, inside the server's loop ----
 
     def _on_signal(self, number: int, frame: Any) -> None:
+        if self._left.is_set():
+            return
         loading = self.service.phase is Phase.LOADING
         if loading and number == signal.SIGINT:
             self.status = INTERRUPTED
@@ -131,7 +139,18 @@ class Server:
         self.service.close()
         while any(map(_busy, answered)) and time.monotonic() < deadline + 1:
             pause.wait(IDLE_CHECK_SECONDS)
-        signal.pthread_kill(self._main, signal.SIGTERM)
+        self._leave()
+
+    # ---- on either ----
+
+    def _leave(self) -> None:
+        """End the loop with signals: Python loses what a handler raises while it frees objects."""
+        while True:
+            with self._signalling:
+                if self._left.is_set():
+                    return
+                signal.pthread_kill(self._main, signal.SIGTERM)
+            self._left.wait(AGAIN_SECONDS)
 
 
 def _busy(channel: Channel) -> bool:
