@@ -1,6 +1,7 @@
 """What ``golem-server`` can be told, and where it looks for it."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,9 @@ OTHER_VARIABLES = {
 }
 # Settings that name what to serve.
 MODELS = (("server", "model"), ("server", "models"), ("server", "embed"))
+LEAST_CACHE = 64 << 10  # fewer bytes of -cache-ram are a slip
 MOST_CACHE = 8 << 30  # bytes for conversations outside the slots, unless somebody says more
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\sA-Z]+")  # as browsers send it
 SPARE_THREADS = 16  # for /health and the like, while every other thread serves a generation
 
 
@@ -277,6 +280,19 @@ def validate(settings: Settings) -> None:
         raise SettingsError(f"-image-min-tokens {least}: more than the {most} of -image-max-tokens")
     if server.slot_save_path is not None and not server.slot_save_path.is_dir():
         raise SettingsError(f"-slot-save-path {server.slot_save_path}: is no folder")
+    if server.cache_ram is not None and 0 < server.cache_ram < LEAST_CACHE:
+        given = server.cache_ram
+        raise SettingsError(
+            f"-cache-ram {given} is {given} bytes, in which no conversation has room: write "
+            f"{given}MiB if you meant that, or 0 to keep none"
+        )
+    for origin in server.cors:
+        if not _ORIGIN.fullmatch(origin):
+            raise SettingsError(
+                f'-cors "{origin}" is what no browser sends as its origin: write it as '
+                "https://chat.example.org or http://localhost:3000, in small letters and without "
+                "a path, or *"
+            )
     api_keys(server)
 
 
@@ -293,8 +309,10 @@ def api_keys(server: ServerSettings) -> frozenset[str]:
         try:
             lines = server.api_key_file.read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise SettingsError(f"-api-key-file {server.api_key_file}: {error}") from None
-        found = {line.strip() for line in lines if line.strip() and not line.startswith("#")}
+            why = (isinstance(error, OSError) and error.strerror) or str(error)
+            raise SettingsError(f"-api-key-file {server.api_key_file}: {why.lower()}") from None
+        lines = [line.strip() for line in lines]
+        found = {line for line in lines if line and not line.startswith("#")}
         if not found:
             raise SettingsError(f"-api-key-file {server.api_key_file} holds no key")
         keys |= found

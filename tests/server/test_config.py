@@ -152,6 +152,15 @@ def test_a_plugin_that_serves_something_is_enough():
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
+        (
+            ["-cache-ram", "8192"],
+            "-cache-ram 8192 is 8192 bytes, in which no conversation has room: write 8192MiB if "
+            "you meant that, or 0 to keep none",
+        ),
+        (
+            ["-api-key-file", "/nowhere"],
+            "-api-key-file /nowhere: no such file or directory",
+        ),
         (["-media-root", "/nowhere"], "-media-root /nowhere: is no folder"),
         (
             ["-image-min-tokens", "90", "-image-max-tokens", "10"],
@@ -159,11 +168,39 @@ def test_a_plugin_that_serves_something_is_enough():
         ),
     ],
 )
-def test_settings_of_media_that_would_never_serve_are_refused_at_the_start(flags, said):
+def test_settings_that_would_never_serve_are_refused_at_the_start(flags, said):
     settings = config.load(["-model", "x", *flags], loaded(), {}).settings
     with pytest.raises(SettingsError) as refusal:
         config.validate(settings)
     assert str(refusal.value) == said
+
+
+@pytest.mark.parametrize(
+    ("origin", "serves"),
+    [
+        ("*", True),
+        ("https://chat.example.org", True),
+        ("http://localhost:3000", True),
+        ("app://obsidian.md", True),
+        ("https://chat.example.org/", False),
+        ("https://Chat.example.org", False),
+        ("chat.example.org", False),
+    ],
+)
+def test_origins_that_no_browser_sends_are_refused_at_the_start(origin, serves):
+    settings = config.load(["-model", "x", "-cors", origin], loaded(), {}).settings
+    if serves:
+        config.validate(settings)
+        return
+    with pytest.raises(SettingsError, match="is what no browser sends as its origin"):
+        config.validate(settings)
+
+
+def test_lines_of_the_key_file_may_be_indented(tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("# mine\n\n  # yours\n  one\t\ntwo\n")
+    given = ["-model", "x", "-api-key-file", str(file)]
+    assert config.api_keys(config.load(given, loaded(), {}).settings["server"]) == {"one", "two"}
 
 
 # ---- addresses ----
