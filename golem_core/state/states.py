@@ -7,7 +7,7 @@ server opened with a long context pays for the positions that conversations real
 
 import math
 import mmap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -212,7 +212,7 @@ class States:
         """Raises StateError unless ``restore`` would take these arrays."""
         mine = self._parts(slot, positions)
         if mine.keys() != saved.keys():
-            raise StateError(f"saved states {sorted(saved)}; this program has {sorted(mine)}")
+            raise StateError(_differing(saved.keys(), mine.keys()))
         for name, parts in mine.items():
             wanted = sum(part.nbytes for part in parts)
             if saved[name].dtype != np.uint8 or saved[name].shape != (wanted,):
@@ -228,6 +228,18 @@ class States:
         for name, parts in self._parts(target, positions).items():
             for to, part in zip(parts, theirs[name], strict=True):
                 to[...] = part
+
+
+def _differing(saved: Set[str], mine: Set[str]) -> str:
+    """What one of the two has and the other lacks, and which flag may have made the difference."""
+    more, less = (
+        ", ".join(sorted(names)[:8]) + (" …" if len(names) > 8 else "") or "nothing"
+        for names in (saved - mine, mine - saved)
+    )
+    text = f"saved states have {more} besides and lack {less}"
+    if any(name.startswith("nextn.") for name in saved ^ mine):
+        text += "; -draft mtp and auto open the prediction block that has them, ngram and off do not"
+    return text
 
 
 def _cut(whole: np.ndarray, parts: list[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
