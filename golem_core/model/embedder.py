@@ -7,6 +7,7 @@ and share the weights of the chat model where there is one.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ COLUMNS = 4096  # tokens of a pass, where no text is longer
 TEXTS = 1024  # of a pass
 LONGEST = 8192  # tokens of a text, whatever the model was trained on
 EXECUTORS = ("cpu", "reference")
+_PARTS = re.compile(r"\{query\}|\{document\}")
 
 
 class _Network(Protocol):
@@ -148,9 +150,8 @@ class Embedder(OfFile):
         """The ids of a question and a text to rank: (tokens,) i32."""
         if self.rerank_prompt:
             parts = {"{query}": query, "{document}": document}
-            prompt = self.rerank_prompt
-            for name, part in parts.items():
-                prompt = prompt.replace(name, part)
+            # In one go: a question may itself have "{document}" in it.
+            prompt = _PARTS.sub(lambda found: parts[found[0]], self.rerank_prompt)
             ids = self.tokenizer.encode(prompt, add_special=False, parse_special=True)
             return np.array(ids, np.int32)
         t = self.tokenizer

@@ -15,6 +15,13 @@ from golem_plugins.laya.decider import Decider, Left
 from golem_plugins.laya.questions import Refused
 
 TOO_LARGE = "request body too large"
+WORDS = {  # of the reference, for what the server refuses before a request comes here
+    401: "invalid or missing bearer token",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "request body was not received in time",
+    413: TOO_LARGE,
+}
 
 
 class Decide:
@@ -34,8 +41,7 @@ class Decide:
 
     def error_body(self, refusal: Any) -> dict[str, Any]:
         """What the server itself refuses, in these words."""
-        unknown = refusal.status == 401
-        return {"detail": "invalid or missing bearer token" if unknown else refusal.message}
+        return {"detail": WORDS.get(refusal.status, refusal.message)}
 
     def _serve(
         self,

@@ -3,6 +3,8 @@
 tests/data/embed/tiny_encoders.npz and minilm.npz were written by ref/embed_vectors.py.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -66,6 +68,18 @@ def test_scores_are_llama_servers_over_pairs_framed_alike(paths):
     made = model.run([pair[:-1] for pair in pairs])
     np.testing.assert_allclose(made[:, 0], RECORDED["bert-rank"], atol=5e-3)
     model.close()
+
+
+def test_a_files_own_prompt_takes_question_and_text_as_they_are(paths):
+    model = replace(
+        open_embedder(paths["bert-rank"], threads=1), rerank_prompt="{query} {document}"
+    )
+    try:
+        made = model.encode_pair("a {document}", "{query} b")
+        expected = model.tokenizer.encode("a {document} {query} b", parse_special=True)
+        assert made.tolist() == expected
+    finally:
+        model.close()
 
 
 def test_a_model_that_ranks_gives_no_vectors_and_the_other_way_round(paths):

@@ -8,8 +8,10 @@ import pytest
 from falcon.testing import TestClient
 
 from golem_core.plugins import load_plugins
+from golem_plugins.laya.routes import Decide
 from golem_server import config
 from golem_server.app import create_app
+from golem_server.errors import Refusal
 from golem_server.service import Service
 from tests.paths import data
 from tests.plugins.laya_oracle import assert_equal, body_of, cases, unpack
@@ -90,6 +92,16 @@ def test_other_methods_are_not_allowed(client):
 
 def test_a_body_over_the_limit_is_refused_by_its_length(client):
     extra(client.simulate_post(PATH, body=b" " * ((1 << 20) + 1)), "too_big")
+
+
+def test_what_the_server_refuses_itself_is_in_the_references_words(client):
+    def detail(status):
+        return Decide(None).error_body(Refusal("golem's own words", status=status))["detail"]
+
+    assert client.simulate_post(PATH + "/x", body="{}").json == {"detail": "Not Found"}
+    assert detail(408) == "request body was not received in time"
+    assert detail(413) == "request body too large"
+    assert detail(503) == "golem's own words"
 
 
 def test_a_batchs_refusals_are_the_references(client):
