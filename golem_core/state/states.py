@@ -238,7 +238,9 @@ def _differing(saved: Set[str], mine: Set[str]) -> str:
     )
     text = f"saved states have {more} besides and lack {less}"
     if any(name.startswith("nextn.") for name in saved ^ mine):
-        text += "; -draft mtp and auto open the prediction block that has them, ngram and off do not"
+        text += (
+            "; -draft mtp and auto open the prediction block that has them, ngram and off do not"
+        )
     return text
 
 

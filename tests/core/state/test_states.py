@@ -111,9 +111,9 @@ def test_bytes_of_another_shape_are_refused_before_anything_is_written():
     saved = states.save(0, 9)
     with pytest.raises(StateError, match="state full: 252 bytes saved, 280 wanted"):
         states.restore(1, 10, saved | {"slide": states.save(0, 10)["slide"]})
-    with pytest.raises(StateError, match="saved states have nothing besides and lack .*slide"):
+    with pytest.raises(StateError, match=r"saved states have nothing besides and lack .*slide"):
         states.restore(1, 9, {"full": np.empty(0, np.uint8)})
-    with pytest.raises(StateError, match=r"have nextn\.hidden besides .* -draft mtp and auto open"):
+    with pytest.raises(StateError, match=r"have nextn\.hidden besides .* -draft mtp and auto"):
         states.restore(1, 9, states.save(0, 9) | {"nextn.hidden": np.empty(0, np.uint8)})
     assert as_bytes(states.save(1, 300)) == as_bytes(before)
 
