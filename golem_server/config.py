@@ -186,13 +186,18 @@ class ServerSettings:
 
     @property
     def most_answers(self) -> int:
-        """Answers that may run and wait at once."""
+        """Answers of one model that may run and wait at once."""
         return self.parallel + self.queue
+
+    @property
+    def most_requests(self) -> int:
+        """Requests that may hold models or wait for one."""
+        return self.models_max * self.parallel + self.queue
 
     @property
     def server_threads(self) -> int:
         """Threads of the HTTP server: each waiting or streaming request holds one."""
-        return self.parallel + self.queue + SPARE_THREADS
+        return self.most_requests + SPARE_THREADS
 
 
 @dataclass(frozen=True)

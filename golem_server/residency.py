@@ -115,6 +115,7 @@ class Residency:
     Args:
         load: opens the model of an entry and starts its engine.
         most: models held at a time.
+        requests: those that may hold models and wait for one; each keeps a thread of the server.
         ending: called with an engine before it is dropped.
     """
 
@@ -123,11 +124,13 @@ class Residency:
         load: Callable[[Entry], Engine],
         *,
         most: int = 1,
+        requests: float = math.inf,
         ending: Callable[[Engine], None] = lambda engine: None,
     ):
         self._load = load
         self._ending = ending
         self._most = most
+        self._requests = requests
         self._held: dict[str, Resident] = {}
         self._coming: set[str] = set()  # names whose place is kept while they are loaded
         self._leaving = 0  # models that are being dropped and still take a place
@@ -170,7 +173,8 @@ class Residency:
 
         Raises:
             Refusal: 404 for files that are not there, 400 for files that are not those that were
-                pinned or cannot be played, 503 for files that changed and while shutting down.
+                pinned or cannot be played, 503 for files that changed, where too many wait already
+                and while shutting down.
             ClientGone: when the client has hung up.
         """
         keep = entry.keep_alive if keep_alive is None else keep_alive
@@ -191,6 +195,8 @@ class Residency:
         """A lease of a model that is here, or else a place for it and who must leave for that."""
         turn = object()
         with self._changed:
+            if self._turns or not self._can_have(entry):
+                self._refuse_full()
             self._turns.append(turn)
             try:
                 self._wait(lambda: self._turns[0] is turn and self._can_have(entry), gone)
@@ -255,6 +261,21 @@ class Residency:
         if entry.name in self._coming:
             return False
         return self._places_left() > 0 or any(not r.users for r in self._held.values())
+
+    def _refuse_full(self) -> None:
+        """Refuse one more that waits where as many requests are here as may be.
+
+        Who finds its model here is not counted out: its engine has a queue of its own. Since all
+        wait their turn behind one who waits, no more than ``requests`` ever do.
+        """
+        here = sum(r.users for r in self._held.values()) + len(self._coming) + len(self._turns)
+        if here >= self._requests:
+            raise Refusal(
+                f"{here} requests hold models or wait for one, and no more may: try again later, "
+                "or start the server with a larger -queue",
+                "unavailable_error",
+                retry=True,
+            )
 
     def _places_left(self) -> int:
         return self._most - len(self._held) - len(self._coming) - self._leaving

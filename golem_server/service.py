@@ -112,7 +112,12 @@ class Service:
         self.derived: Store | None = FolderStore(kept) if kept else None
         folder = self.server.slot_save_path
         self.slot_files = None if folder is None else SlotFiles(folder)
-        self.residency = Residency(self._engine_of, most=self.server.models_max, ending=self._ended)
+        self.residency = Residency(
+            self._engine_of,
+            most=self.server.models_max,
+            requests=self.server.most_requests,
+            ending=self._ended,
+        )
         self._past = Stats()  # of engines that were dropped
         self._opener = opener
         self._startup: Entry | None = None  # the model of -model

@@ -138,6 +138,25 @@ def test_who_hangs_up_while_waiting_leaves_the_queue(house):
     assert house.events == ["+a", "-a", "+b"]
 
 
+def test_no_more_wait_for_a_model_than_may(house):
+    """Each who waits keeps a thread of the server, and some must be left for /health."""
+    models = house(requests=2)
+    lease = models.acquire(house.entry("a"))
+    waiter = threading.Thread(target=lambda: models.acquire(house.entry("b")).release())
+    waiter.start()
+    deadline = time.monotonic() + PATIENCE
+    while not models._turns and time.monotonic() < deadline:
+        time.sleep(0.001)
+    for name in "ab":  # who wants the model that is here waits behind the other
+        with pytest.raises(Refusal, match="2 requests hold models or wait for one") as refusal:
+            models.acquire(house.entry(name))
+        assert (refusal.value.status, refusal.value.retry) == (503, True)
+    lease.release()
+    waiter.join(PATIENCE)
+    models.acquire(house.entry("a")).release()
+    assert house.events == ["+a", "-a", "+b", "-b", "+a"]
+
+
 @pytest.mark.parametrize(("keep", "events"), [(0.0, ["+a", "-a"]), (None, ["+a"]), (60, ["+a"])])
 def test_the_time_after_an_answer(house, keep, events):
     models = house()
