@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -131,6 +132,7 @@ class Engine:
             gather=gather,
         )
         self._door = self._runner.door
+        self._announced = threading.local()  # count: of the thread's requests on their way
         self._eog = frozenset(model.eog)
         self._constraints = Constraints(model.tokenizer, self._eog)
         self._heads: OrderedDict[tuple[str, ...], Any] = OrderedDict()
@@ -161,15 +163,26 @@ class Engine:
 
     @contextlib.contextmanager
     def entering(self) -> Iterator[None]:
-        """Announces a request that is being prepared, for as long as the block runs."""
-        with self._door:
-            self._runner.entering += 1
+        """Announces a request that is being prepared, for as long as the block runs.
+
+        Passes wait a moment for it, but not while its media are looked at (``rows``, on the same
+        thread): that may take many of them.
+        """
+        self._announce(1)
         try:
             yield
         finally:
-            with self._door:
-                self._runner.entering -= 1
-                self._door.notify_all()
+            self._announce(-1)
+
+    def _announce(self, count: int) -> None:
+        """So many more requests of this thread are on their way."""
+        self._announced.count = self._here() + count
+        with self._door:
+            self._runner.entering += count
+            self._door.notify_all()
+
+    def _here(self) -> int:
+        return getattr(self._announced, "count", 0)
 
     def submit(self, request: Request) -> Job:
         """Queues a request; the answer is read from the Job.
@@ -274,10 +287,14 @@ class Engine:
                 raise ContextExceeded(sum(counts), self.context, counted=False)
             return made
 
+        announced = self._here()
+        self._announce(-announced)
         try:
             return projector.rows(kind, data, run, waiting)
         except ModelError:
             raise ModelChanged(projector.path) from None
+        finally:
+            self._announce(announced)
 
     def timer(self) -> Callable[[], None]:
         """A look at the clock from now on: it raises RequestTimeout once the time is over that a

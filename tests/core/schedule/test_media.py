@@ -309,6 +309,28 @@ def test_pictures_are_seen_between_the_passes_of_a_conversation(opened):
         assert job.wait(60).tokens == quiet
 
 
+def test_passes_do_not_wait_for_a_request_whose_picture_is_being_seen(opened, monkeypatch):
+    """That takes many passes, each of which would come later by an eighth."""
+    model = opened("e2b")
+    executor = model.projector._eyes["image"].executor
+    begin, waited_for = executor.begin, []
+    with Engine(model) as engine:
+
+        def begun(*arguments):
+            waited_for.append(engine._runner.entering)
+            return begin(*arguments)
+
+        monkeypatch.setattr(executor, "begin", begun)
+        with engine.entering():
+            engine.rows("image", picture(17))
+            waited_for.append(engine._runner.entering)
+        waited_for.append(engine._runner.entering)
+        with pytest.raises(MediaError), engine.entering():
+            engine.rows("image", b"no picture")
+        waited_for.append(engine._runner.entering)
+    assert waited_for == [0, 1, 0, 0]
+
+
 def test_whoever_waits_for_a_picture_may_leave_and_nobody_waits_when_the_engine_ends(opened):
     model = opened("e2b")
     engine = Engine(model)
