@@ -11,7 +11,22 @@ bool bound_init(Bound *b, const Tables *tables, const Trie *trie) {
     for (int i = 0; i < MASKS; i++) b->masks[i].state = -1;
     b->path = calloc(trie->deepest + 1, sizeof *b->path);
     b->looks = calloc(trie->deepest + 1, sizeof *b->looks);
-    return stacks_init(&b->stacks, tables) && b->path && b->looks;
+    b->marks = calloc(trie->ranked / 64 + 1, sizeof *b->marks);
+    b->none = calloc(b->words, sizeof *b->none);
+    bool room = b->path && b->looks && b->marks && b->none;
+    if (!stacks_init(&b->stacks, tables) || !room) return false;
+    int place[256];
+    memset(place, -1, sizeof place);
+    for (int byte = 0; byte < 128; byte++) {
+        Stacks *s = &b->stacks;
+        int class = tables->byte_class[byte];
+        if (place[class] < 0) {
+            place[class] = s->ascii_count++;
+            s->ascii[place[class]] = (Alike){.byte = byte};
+        }
+        s->ascii[place[class]].groups |= trie->groups[byte];
+    }
+    return true;
 }
 
 void bound_free(Bound *b) {
@@ -19,6 +34,8 @@ void bound_free(Bound *b) {
     for (int i = 0; i < MASKS; i++) free(b->masks[i].bits);
     free(b->path);
     free(b->looks);
+    free(b->marks);
+    free(b->none);
 }
 
 static int32_t current(const Matcher *m) { return m->states[m->now]; }
@@ -128,13 +145,13 @@ static int beyond_ascii(Stacks *s, int32_t state, int32_t *to) {
 enum { MOST_APART = 48 }; /* states that are looked at to know what letters lead to */
 
 /* The groups of which every character may follow. */
-static int alive(Stacks *s, const Trie *t, int32_t state, uint32_t *groups) {
+static int alive(Stacks *s, int32_t state, uint64_t *groups) {
     int32_t beyond = -1;
     *groups = GROUPS_ALL;
-    for (int b = 0; b < 128; b++) {
-        int32_t next = stacks_byte(s, state, b);
+    for (int i = 0; i < s->ascii_count; i++) {
+        int32_t next = stacks_byte(s, state, s->ascii[i].byte);
         if (next < 0) return next;
-        if (next == DEAD) *groups &= ~t->groups[b];
+        if (next == DEAD) *groups &= ~s->ascii[i].groups;
     }
     int error = beyond_ascii(s, state, &beyond);
     if (beyond <= DEAD) *groups &= ~GROUP_BEYOND_ASCII;
@@ -149,18 +166,18 @@ typedef struct {
 } Reached;
 
 /* Adds where one more character of the groups leads; 0 when there are too many. */
-static int reach(Stacks *s, const Trie *t, Reached *r, int from, uint32_t groups) {
-    int32_t last = DEAD, beyond = DEAD;
+static int reach(Stacks *s, Reached *r, int from, uint64_t groups) {
+    int32_t beyond = DEAD;
     if (groups & GROUP_BEYOND_ASCII) {
         int error = beyond_ascii(s, r->states[from], &beyond);
         if (error) return error;
     }
-    for (int b = 0; b <= 128; b++) {
-        int32_t to = b == 128 ? beyond : DEAD;
-        if (b < 128 && groups & t->groups[b]) to = stacks_byte(s, r->states[from], b);
+    for (int i = 0; i <= s->ascii_count; i++) {
+        int32_t to = i == s->ascii_count ? beyond : DEAD;
+        if (i < s->ascii_count && groups & s->ascii[i].groups)
+            to = stacks_byte(s, r->states[from], s->ascii[i].byte);
         if (to < 0) return to;
-        if (to == DEAD || to == last) continue;
-        last = to;
+        if (to == DEAD) continue;
         int at = 0;
         while (at < r->count && r->states[at] != to) at++;
         if (at == MOST_APART) return 0;
@@ -173,78 +190,103 @@ static int reach(Stacks *s, const Trie *t, Reached *r, int from, uint32_t groups
     return 1;
 }
 
-/* The same as `explore` for a state where letters lead to different states, as in a search for a
+/* Fills `wide` and `reach`, for a state where letters lead to different states, as in a search for a
  * word: nothing may be forbidden after any of them all the same. */
-static int explore_apart(Stacks *s, const Trie *t, int32_t state) {
+static int explore_apart(Stacks *s, int32_t state, Plain *plain) {
     Reached r = {.states = {state}, .count = 1};
-    uint32_t groups, after, letters = t->groups['e'];
-    int span = 0, error = alive(s, t, state, &groups);
+    uint64_t groups, after;
+    int span = 0, error = alive(s, state, &groups);
     if (error) return error;
-    for (int b = 0; b < 128 && groups & letters; b++) { /* escapes and ends of strings */
-        if (!(groups & t->groups[b])) continue;
-        int32_t to = stacks_byte(s, state, b);
-        error = to < 0 ? to : alive(s, t, to, &after);
+    for (int i = 0; i < s->ascii_count; i++) { /* escapes and ends of strings */
+        if (!(groups & s->ascii[i].groups)) continue;
+        int32_t to = stacks_byte(s, state, s->ascii[i].byte);
+        error = to < 0 ? to : alive(s, to, &after);
         if (error) return error;
-        if (!(after & letters)) groups &= ~t->groups[b];
+        if (__builtin_popcountll(after & GROUPS_LETTERS) < 13) groups &= ~s->ascii[i].groups;
     }
-    for (int i = 0; groups & letters; i++) {
+    for (int i = 0; groups & GROUPS_LETTERS; i++) {
         span = i < r.count ? r.far[i] : MOST_PLAIN;
         if (i == r.count) break;
-        error = alive(s, t, r.states[i], &after);
+        error = alive(s, r.states[i], &after);
         if (error) return error;
         if (groups & ~after) break;
-        int more = reach(s, t, &r, i, groups);
+        int more = reach(s, &r, i, groups);
         if (more < 0) return more;
         if (!more) break;
     }
-    if (span > MOST_PLAIN) span = MOST_PLAIN;
-    s->plain[s->nodes[state].row] = (Plain){
-        .next = DEAD, .groups = span ? groups : 0, .span = span, .most = MOST_PLAIN};
+    plain->wide = span ? groups : 0;
+    plain->reach = span < MOST_PLAIN ? span : MOST_PLAIN;
     return 0;
 }
 
-/* Fills plain[row of state]: where letters lead, and which other characters lead there too. */
-static int explore(Stacks *s, const Trie *t, int32_t state) {
-    int32_t to = stacks_byte(s, state, 'e'), other = stacks_byte(s, state, 'a'), beyond = -1;
-    if (to < 0 || other < 0) return to < 0 ? to : other;
-    uint32_t groups = GROUPS_ALL, dead = GROUPS_ALL;
-    bool apart = to != other;
-    for (int b = 0; b < 128 && !apart; b++) {
-        int32_t next = stacks_byte(s, state, b);
-        if (next < 0) return next;
-        if (next != to) groups &= ~t->groups[b];
-        apart = next != to && next != DEAD && t->groups[b] == t->groups['e'];
-        if (next != DEAD) dead &= ~t->groups[b];
+/* Where most letters lead that may follow: the state itself, if it is one of several. An error too. */
+static int32_t most_lead_to(Stacks *s, int32_t state) {
+    int32_t best = DEAD, found[26];
+    int most = 0, count = 0, letters[26];
+    for (int i = 0; i < s->ascii_count; i++) {
+        int some = __builtin_popcountll(s->ascii[i].groups & GROUPS_LETTERS), at = 0;
+        if (!some) continue;
+        int32_t to = stacks_byte(s, state, s->ascii[i].byte);
+        if (to < 0) return to;
+        if (to == DEAD) continue;
+        while (at < count && found[at] != to) at++;
+        if (at == count) {
+            found[count] = to;
+            letters[count++] = 0;
+        }
+        letters[at] += some;
+        if (letters[at] < most || (letters[at] == most && to != state)) continue;
+        best = to;
+        most = letters[at];
     }
-    if (apart) return explore_apart(s, t, state);
+    return best;
+}
+
+/* Fills plain[row of state]: where letters lead, and which other characters lead there too. */
+static int explore(Stacks *s, int32_t state) {
+    int32_t to = most_lead_to(s, state), beyond = -1;
+    if (to < 0) return to;
+    uint64_t groups = GROUPS_ALL, dead = GROUPS_ALL;
+    bool apart = false;
+    for (int i = 0; i < s->ascii_count; i++) {
+        int32_t next = stacks_byte(s, state, s->ascii[i].byte);
+        if (next < 0) return next;
+        if (next != to) groups &= ~s->ascii[i].groups;
+        if (next != DEAD) dead &= ~s->ascii[i].groups;
+        apart |= next != to && next != DEAD && s->ascii[i].groups & GROUPS_LETTERS;
+    }
     int error = beyond_ascii(s, state, &beyond);
     if (error) return error;
     if (beyond != to) groups &= ~GROUP_BEYOND_ASCII;
     if (beyond != DEAD) dead &= ~GROUP_BEYOND_ASCII;
-    s->plain[s->nodes[state].row] = (Plain){
+    Plain plain = {
         .next = to,
         .groups = to == DEAD ? 0 : groups,
+        .loops = to == state ? groups : 0,
         .dead = dead,
         .span = to == DEAD ? 0 : to == state ? MOST_PLAIN : 1,
         .most = MOST_PLAIN,
     };
-    return 0;
+    if (apart) error = explore_apart(s, state, &plain);
+    s->plain[s->nodes[state].row] = plain;
+    return error;
 }
 
 /* Whether everything from the character a node is in down may follow a state, looked up one state
  * a character. What is learnt about the first of them is kept. */
-static int all_may(Stacks *s, const Trie *t, int32_t state, const TrieNode *node) {
+static int all_may(Stacks *s, int32_t state, const TrieNode *node) {
     int32_t at = state;
     bool alike = true; /* all states so far have the groups of the first */
     for (int done = 0; done < node->chars; done++) {
         int row = s->nodes[at].row;
         if (row < 0 || s->plain[row].next < 0) {
-            int error = explore(s, t, at);
+            int error = explore(s, at);
             if (error) return error;
             row = s->nodes[at].row;
         }
         const Plain *plain = &s->plain[row];
         Plain *first = &s->plain[s->nodes[state].row];
+        if (!(node->groups & ~plain->wide) && done + plain->reach >= node->chars) return 1;
         if (node->groups & ~plain->groups) {
             if (done && alike && !(first->groups & ~plain->dead)) first->most = done;
             return 0;
@@ -253,8 +295,10 @@ static int all_may(Stacks *s, const Trie *t, int32_t state, const TrieNode *node
         bool rest = done + plain->span >= node->chars;
         int span = rest ? done + plain->span : done + 1;
         if (alike && span > first->span) first->span = span;
-        if (rest) return 1;
-        if (plain->next == DEAD) return 0; /* letters lead to different states */
+        if (rest) {
+            if (done == 1 && plain->next == at) first->loops = first->groups & plain->groups;
+            return 1;
+        }
         at = plain->next;
     }
     return 1;
@@ -266,16 +310,51 @@ static void look_at(const Stacks *s, int32_t state, Look *look) {
     look->groups = known ? s->plain[row].groups : GROUPS_ALL;
     look->span = known ? s->plain[row].span : 0;
     look->most = known ? s->plain[row].most : MOST_PLAIN;
+    look->loops = known ? s->plain[row].loops : 0;
+    look->wide = known ? s->plain[row].wide : 0;
+    look->reach = known ? s->plain[row].reach : 0;
 }
 
-static void allow_ranks(const Trie *t, uint32_t from, uint32_t to, uint32_t *bits) {
-    for (uint32_t r = from; r < to; r++) bits[t->order[r] >> 5] |= 1u << (t->order[r] & 31);
+/* Ranks that may follow are marked where they begin and where they end, so that a long row costs what
+ * a short one does. */
+static inline void allow_ranks(Bound *b, uint32_t from, uint32_t to) {
+    b->marks[from >> 6] ^= 1ull << (from & 63);
+    b->marks[to >> 6] ^= 1ull << (to & 63);
 }
 
 /* The same for those of so many characters at most. */
-static void allow_short(const Trie *t, uint32_t from, uint32_t to, int most, uint32_t *bits) {
-    for (uint32_t r = from; r < to; r++)
-        bits[t->order[r] >> 5] |= (uint32_t)(t->lengths[r] <= most) << (t->order[r] & 31);
+static void allow_short(Bound *b, uint32_t from, uint32_t to, int most) {
+    uint64_t before = 0;
+    for (uint32_t r = from; r <= to; r++) {
+        uint64_t may = r < to && b->trie->lengths[r] <= most;
+        b->marks[r >> 6] ^= (may ^ before) << (r & 63);
+        before = may;
+    }
+}
+
+/* The bits of tokens whose ranks were marked. */
+static void gather_marked(Bound *b, uint32_t *bits) {
+    const Trie *t = b->trie;
+    const int words = t->ranked / 64 + 1;
+    uint64_t within = 0; /* all ones while a row goes on */
+    int allowed = 0;
+    for (int w = 0; w < words; w++) {
+        uint64_t row = b->marks[w];
+        for (int shift = 1; shift < 64; shift *= 2) row ^= row << shift;
+        b->marks[w] = row ^= within;
+        within = (uint64_t)((int64_t)row >> 63);
+        allowed += __builtin_popcountll(row);
+    }
+    const bool most = allowed > t->ranked / 2; /* start from all, and take the few out */
+    memcpy(bits, most ? t->spelled : b->none, b->words * sizeof *bits);
+    for (int w = 0; w < words; w++) {
+        uint64_t odd = most ? ~b->marks[w] : b->marks[w];
+        if (w == words - 1) odd &= (1ull << (t->ranked & 63)) - 1;
+        for (; odd; odd &= odd - 1) {
+            int32_t token = t->order[64 * w + __builtin_ctzll(odd)];
+            bits[token >> 5] ^= 1u << (token & 31);
+        }
+    }
 }
 
 /* Makes room when there is little. The first states on the way, `depth` of them, may get other
@@ -289,61 +368,83 @@ static int make_room(Bound *b, int depth) {
     return error;
 }
 
-/* The state at a node of the trie, when it was not asked for before. */
-static int32_t ask(Bound *b, const TrieNode *node) {
-    int before = node->depth - 1;
-    int error = make_room(b, node->depth);
+/* The state after the byte of a node `depth` bytes down, when it was not asked for before. */
+static int32_t ask(Bound *b, int depth, uint8_t byte) {
+    int error = make_room(b, depth + 1);
     if (error) return error;
-    int32_t to = stacks_byte(&b->stacks, b->path[before], node->byte);
-    look_at(&b->stacks, b->path[before], &b->looks[before]);
+    int32_t to = stacks_byte(&b->stacks, b->path[depth], byte);
+    look_at(&b->stacks, b->path[depth], &b->looks[depth]);
     return to;
 }
 
-static int walk(Bound *b, int32_t state, uint32_t *bits) {
+/* The state after the only token from a node on; -1 when a byte of it was not asked for before. */
+static inline int32_t at_its_end(const Bound *b, const TrieNode *node, int32_t row) {
+    const Stacks *s = &b->stacks;
+    while (row >= 0) {
+        int32_t to = s->next[(size_t)row * s->t.byte_classes + s->t.byte_class[node->byte]];
+        if (to <= DEAD || !node->child) return to;
+        row = s->nodes[to].row;
+        node = &b->trie->nodes[node->child];
+    }
+    return -1;
+}
+
+/* Marks the tokens whose texts may follow. */
+static int walk(Bound *b, int32_t state) {
     const Trie *t = b->trie;
     Stacks *s = &b->stacks;
     const uint8_t *class = s->t.byte_class;
     const int classes = s->t.byte_classes;
+    memset(b->marks, 0, (t->ranked / 64 + 1) * sizeof *b->marks);
     b->path[0] = state;
     b->looks[0].said = 0;
     look_at(s, state, &b->looks[0]);
     for (int i = 0; i < t->count;) {
-        const TrieNode *node = &t->nodes[i];
-        const int before = node->depth - 1 - node->within; /* place of the state before the
-                                                              character this node is in */
+        const TrieNode *node = &t->nodes[i], *next = &t->nodes[node->next];
+        const int depth = node->depth - 1, before = depth - node->within; /* places of the states before
+                                                                             its byte and character */
         Look *look = &b->looks[before];
-        if (node->chars != NOT_PLAIN && !(node->groups & ~look->groups)) {
-            int all = node->chars <= look->span;
-            if (!all && node->chars <= look->most) {
-                int error = make_room(b, node->depth);
-                all = error ? error : all_may(s, t, b->path[before], node);
+        if (node->chars != NOT_PLAIN) {
+            bool alike = !(node->groups & ~look->groups);
+            int all = !(node->groups & ~look->loops) || (alike && node->chars <= look->span) ||
+                      (!(node->groups & ~look->wide) && node->chars <= look->reach);
+            if (!all && alike && node->chars <= look->most) {
+                int error = make_room(b, depth + 1);
+                all = error ? error : all_may(s, b->path[before], node);
                 if (all < 0) return all;
                 look_at(s, b->path[before], look);
+                alike = !(node->groups & ~look->groups);
             }
-            bool counted = !all && look->most == look->span && !(node->groups & ~look->groups);
-            if (all) allow_ranks(t, node->rank, t->nodes[node->skip].rank, bits);
-            if (counted)
-                allow_short(t, node->rank, t->nodes[node->skip].rank, look->said + look->most,
-                            bits);
+            bool counted = !all && alike && look->most == look->span;
+            if (all) allow_ranks(b, node->rank, next->rank);
+            if (counted) allow_short(b, node->rank, next->rank, look->said + look->most);
             if (all || counted) {
-                i = node->skip;
+                i = node->next;
                 continue;
             }
         }
-        int32_t row = b->looks[node->depth - 1].row;
+        int32_t row = b->looks[depth].row;
+        if (next->rank == node->rank + 1) {
+            int32_t to = at_its_end(b, node, row);
+            if (to >= 0) {
+                allow_ranks(b, node->rank, node->rank + (to != DEAD));
+                i = node->next;
+                continue;
+            }
+        }
         int32_t to = row < 0 ? -1 : s->next[(size_t)row * classes + class[node->byte]];
-        if (to < 0) to = ask(b, node);
+        if (to < 0) to = ask(b, depth, node->byte);
         if (to < 0) return to;
-        if (to == DEAD) {
-            i = node->skip;
+        if (to == DEAD || !node->child) {
+            if (to != DEAD) allow_ranks(b, node->rank, next->rank);
+            i = node->next;
             continue;
         }
-        allow_ranks(t, node->rank, node[1].rank, bits);
-        if (node->skip > (uint32_t)++i) {
-            b->path[node->depth] = to;
-            b->looks[node->depth].said = look->said + 1;
-            look_at(s, to, &b->looks[node->depth]);
-        }
+        i = node->child;
+        allow_ranks(b, node->rank, t->nodes[i].rank);
+        b->path[depth + 1] = to;
+        b->looks[depth + 1].said = look->said + 1;
+        look_at(s, to, &b->looks[depth + 1]);
     }
     return 0;
 }
@@ -372,12 +473,14 @@ static void by_name(Bound *b, int32_t state, uint32_t *bits) {
 static int fill(Matcher *m, uint32_t *bits) {
     Bound *b = m->bound;
     Stacks *s = &b->stacks;
-    memset(bits, 0, b->words * sizeof *bits);
+    int error = walk(b, current(m));
+    if (error) return error;
+    gather_marked(b, bits);
     if (s->nodes[current(m)].tokens) by_name(b, current(m), bits);
     if (s->nodes[current(m)].done)
         for (int i = 0; i < b->trie->vocab; i++)
             if (b->trie->ends[i]) bits[i >> 5] |= 1u << (i & 31);
-    return walk(b, current(m), bits);
+    return 0;
 }
 
 /* The mask of the current state, out of those kept or a new one. */

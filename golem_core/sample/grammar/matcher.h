@@ -11,9 +11,9 @@ enum { REMEMBERED = 256, MASKS = 8 };
 
 /* What a walk along the trie looks up at every node, of the state before it. */
 typedef struct {
+    uint64_t groups, loops, wide;
     int32_t row; /* -1 = none yet */
-    uint32_t groups;
-    int32_t span, most;
+    int32_t span, most, reach;
     int32_t said; /* characters that began before */
 } Look;
 
@@ -30,6 +30,8 @@ typedef struct {
     int words; /* of 32 bits, that hold a bit a token */
     int32_t *path; /* (deepest + 1) states on the way to a node of the trie */
     Look *looks; /* (deepest + 1) of those states */
+    uint64_t *marks; /* (ranked / 64 + 1) a bit a rank */
+    uint32_t *none; /* (words) zeros */
 } Bound;
 
 typedef struct {

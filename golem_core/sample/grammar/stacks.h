@@ -68,12 +68,21 @@ typedef struct {
 } Map;
 
 /* A state's way through plain text: each character of `groups` leads to `next`, none of `dead` leads
- * anywhere. At least `span` characters of the groups may follow in a row, and `most` at most. */
+ * anywhere. At least `span` characters of the groups may follow in a row, and `most` at most.
+ * Whatever states they lead to, any number of characters of `loops` may, as far as is known, and at
+ * least `reach` of `wide`. */
 typedef struct {
+    uint64_t groups, dead, loops, wide;
     int32_t next; /* -1 = not asked yet */
-    uint32_t groups, dead;
     int32_t span, most; /* as far as is known */
+    int32_t reach;
 } Plain;
+
+/* ASCII bytes that no class of the grammar tells apart: one of them, and the groups of all. */
+typedef struct {
+    uint64_t groups;
+    uint8_t byte;
+} Alike;
 
 /* States that somebody holds on to. */
 typedef struct Held {
@@ -95,6 +104,8 @@ typedef struct {
     Map entered, joined; /* (position, below) -> state; (node, node) -> node */
     int32_t *next; /* (rows, byte_classes) state after a byte, -1 = not asked yet */
     Plain *plain; /* (rows) */
+    Alike ascii[128];
+    int ascii_count;
     int row_count, row_room;
     int depth;
     int64_t work;

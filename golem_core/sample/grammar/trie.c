@@ -27,15 +27,16 @@ static int decode(int at, uint8_t b) {
     }
 }
 
-static uint32_t group_of(uint8_t byte) {
+static uint64_t group_of(uint8_t byte) {
     static const char *const alike[] = {
-        "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", " ", "\t", "\n",
+        "ABC", "DEF", "GHI", "JKL", "MNO", "PQRS", "TUV", "WXYZ", "0123456789", " ", "\t", "\n",
         "\r", "\"", "\\", "/", "'", "-", "_", ".", ",", ":", ";", "{", "}", "[", "]", "()", "<",
         ">", "=", "+*", "!?", "@#$%^&|~`"};
     if (byte >= 0x80) return GROUP_BEYOND_ASCII;
+    if (byte >= 'a' && byte <= 'z') return 1ull << (byte - 'a');
     for (int i = 0; i < (int)(sizeof alike / sizeof *alike); i++)
-        if (byte && strchr(alike[i], byte)) return 1u << i;
-    return 1u << 30; /* other control characters */
+        if (byte && strchr(alike[i], byte)) return 1ull << (26 + i);
+    return 1ull << 62; /* other control characters */
 }
 
 typedef struct {
@@ -52,33 +53,54 @@ static int compare(const void *x, const void *y) {
     return (a->token > b->token) - (a->token < b->token);
 }
 
-/* Fills within, chars and groups; state[i] is where node i's text stands in UTF-8. */
-static bool describe(Trie *t, const uint8_t *state) {
-    int32_t *open = malloc((t->deepest + 1) * sizeof *open); /* nodes of the text so far */
-    int32_t *parent = malloc((t->count + 1) * sizeof *parent);
-    bool fine = open && parent;
-    for (int i = 0; fine && i < t->count; i++) {
-        TrieNode *node = &t->nodes[i];
-        parent[i] = node->depth > 1 ? open[node->depth - 2] : -1;
-        open[node->depth - 1] = i;
-        bool starts = parent[i] < 0 || state[parent[i]] == BETWEEN;
-        bool broken = state[i] == BROKEN;
-        node->within = starts || broken ? 0 : t->nodes[parent[i]].within + 1;
+/* A node as texts in their order make it: below it are the nodes up to `skip`. */
+typedef struct {
+    TrieNode node;
+    uint32_t skip;
+    int32_t parent; /* -1 = none */
+    uint8_t state; /* where its text stands in UTF-8 */
+} Found;
+
+/* Fills within, chars and groups. */
+static void describe(const Trie *t, Found *found) {
+    for (int i = 0; i < t->count; i++) {
+        TrieNode *node = &found[i].node;
+        const Found *above = found[i].parent < 0 ? NULL : &found[found[i].parent];
+        bool starts = !above || above->state == BETWEEN, broken = found[i].state == BROKEN;
+        node->within = starts || broken ? 0 : above->node.within + 1;
         node->chars = broken ? NOT_PLAIN : 1;
         node->groups = t->groups[node->byte];
     }
-    for (int i = t->count - 1; fine && i >= 0; i--) {
-        const TrieNode *node = &t->nodes[i];
-        if (parent[i] < 0) continue;
-        TrieNode *above = &t->nodes[parent[i]];
+    for (int i = t->count - 1; i >= 0; i--) {
+        const TrieNode *node = &found[i].node;
+        if (found[i].parent < 0) continue;
+        TrieNode *above = &found[found[i].parent].node;
         int chars = node->chars + !node->within; /* NOT_PLAIN and too many stay above the rest */
         if (node->chars == NOT_PLAIN || chars > MOST_PLAIN) chars = NOT_PLAIN;
         if (chars > above->chars) above->chars = chars;
         above->groups |= node->groups;
     }
-    free(open);
-    free(parent);
-    return fine;
+}
+
+/* Puts siblings side by side: the children of each found node, in the order of those. */
+static bool place(Trie *t, const Found *found) {
+    uint32_t *at = malloc((t->count + 1) * sizeof *at);
+    t->nodes = malloc((t->count + 1) * sizeof *t->nodes);
+    uint32_t placed = 0;
+    for (int p = -1; at && t->nodes && p < t->count; p++) {
+        uint32_t until = p < 0 ? (uint32_t)t->count : found[p].skip;
+        uint32_t next = p < 0 ? until : t->nodes[at[p]].next;
+        if (p >= 0) t->nodes[at[p]].child = until > (uint32_t)p + 1 ? placed : 0;
+        for (uint32_t i = p + 1; i < until; i = found[i].skip) {
+            at[i] = placed;
+            TrieNode *node = &t->nodes[placed++];
+            *node = found[i].node;
+            node->next = found[i].skip == until ? next : placed;
+        }
+    }
+    if (at && t->nodes) t->nodes[t->count] = found[t->count].node;
+    free(at);
+    return at && t->nodes;
 }
 
 static bool lay_out(Trie *t, const Ranked *ranked, int n) {
@@ -92,37 +114,43 @@ static bool lay_out(Trie *t, const Ranked *ranked, int n) {
         room += ranked[i].size - common;
         if ((int)ranked[i].size > t->deepest) t->deepest = ranked[i].size;
     }
-    t->nodes = calloc(room + 1, sizeof *t->nodes);
     t->order = malloc((n + 1) * sizeof *t->order);
     t->lengths = calloc(n + 1, 1);
-    uint8_t *state = malloc(room + 1);
+    t->spelled = calloc((t->vocab + 31) / 32, sizeof *t->spelled);
+    Found *found = malloc((room + 1) * sizeof *found);
     int32_t *open = malloc((t->deepest + 1) * sizeof *open); /* nodes of the text so far */
-    bool fine = t->nodes && t->order && t->lengths && state && open;
+    bool fine = t->order && t->lengths && t->spelled && found && open;
     int depth = 0;
     for (int i = 0; fine && i < n; i++) {
         const Ranked *r = &ranked[i];
         int common = 0;
         while (common < depth && common < (int)r->size &&
-               t->nodes[open[common]].byte == r->text[common])
+               found[open[common]].node.byte == r->text[common])
             common++;
-        while (depth > common) t->nodes[open[--depth]].skip = t->count;
+        while (depth > common) found[open[--depth]].skip = t->count;
         for (; depth < (int)r->size; depth++) {
+            int32_t parent = depth ? open[depth - 1] : -1;
             uint8_t byte = r->text[depth];
-            state[t->count] = decode(depth ? state[open[depth - 1]] : BETWEEN, byte);
-            t->nodes[t->count] = (TrieNode){.rank = i, .depth = depth + 1, .byte = byte};
+            found[t->count] = (Found){
+                .node = {.rank = i, .depth = depth + 1, .byte = byte},
+                .parent = parent,
+                .state = decode(parent < 0 ? BETWEEN : found[parent].state, byte),
+            };
             open[depth] = t->count++;
         }
         t->order[i] = r->token;
+        t->spelled[r->token >> 5] |= 1u << (r->token & 31);
         for (uint32_t at = 0; at < r->size; at++)
             t->lengths[i] += r->text[at] >> 6 != 2 && t->lengths[i] < NOT_PLAIN;
     }
-    while (fine && depth > 0) t->nodes[open[--depth]].skip = t->count;
+    while (fine && depth > 0) found[open[--depth]].skip = t->count;
     if (fine) {
         t->ranked = n;
-        t->nodes[t->count] = (TrieNode){.rank = n};
-        fine = describe(t, state);
+        found[t->count] = (Found){.node = {.rank = n}};
+        describe(t, found);
+        fine = place(t, found);
     }
-    free(state);
+    free(found);
     free(open);
     return fine;
 }
@@ -155,5 +183,6 @@ void trie_free(Trie *t) {
     free(t->steers);
     free(t->nodes);
     free(t->order);
+    free(t->spelled);
     free(t->lengths);
 }
