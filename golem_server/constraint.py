@@ -203,9 +203,23 @@ def _calls(
 ) -> Expression:
     """One call or several, each of a tool that may be called, with the arguments it takes."""
     bodies = [
-        notation.body(name, _values(schema or JSON_OBJECT, f'tool "{name}": ', notation.notation))
+        notation.body(
+            name, _values(_arguments(name, schema), f'tool "{name}": ', notation.notation)
+        )
         for name, schema in tools.items()
     ]
     opens, closes = around
     call = seq(opens.expression, alt(*bodies), closes.expression)
     return call if single else seq(call, repeat(seq(notation.between, call)))
+
+
+def _arguments(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A tool's schema without what is no object: a call has named arguments or none."""
+    kind = schema.get("type", "object")
+    if (isinstance(kind, list) and "object" in kind) or kind == "object":
+        return schema | JSON_OBJECT
+    _values(schema, f'tool "{name}": ')  # a type that is none is refused first
+    raise Refusal(
+        f'tool "{name}": its parameters are of the type {json.dumps(kind)}, and the arguments of a '
+        'call are an object: {"type": "object", "properties": {…}}'
+    )

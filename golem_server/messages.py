@@ -100,7 +100,9 @@ def _content(place: int, given: Any, sight: Sight | None) -> str | list[Message]
 
 
 def _part(place: int, part: Any, sight: Sight | None) -> Message:
-    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(part, dict):
+        raise Refusal(f"message {place}: a part of its content is {json_type(part)}, not an object")
+    kind = part.get("type")
     if isinstance(kind, str) and kind in KINDS:
         if sight is None:
             raise unsupported(KINDS[kind])

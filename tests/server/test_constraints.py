@@ -153,6 +153,34 @@ def test_forced_arguments_are_those_of_the_schema(roomy):
     validate(arguments, SCHEMA)
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"type": ["null", "object"], "properties": {"city": {"type": "string"}}},
+        {"anyOf": [{"type": "null"}, {"enum": [5, {"city": "Lyon"}]}]},
+        {"$ref": "#/$defs/any", "$defs": {"any": {"type": ["integer", "object"]}}},
+    ],
+)
+def test_forced_arguments_are_an_object_whatever_else_their_schema_lets_be(roomy, parameters):
+    tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+    for wanted in ("null", "5", '{"city": "Lyon"}'):
+        text = f'<tool_call>\n{{"name": "weather", "arguments": {wanted}}}\n</tool_call>'
+        one = {"tool_choice": "required", "parallel_tool_calls": False}
+        ((name, arguments),) = calls(roomy, text, tools=[tool], **one)
+        assert name == "weather" and isinstance(arguments, dict)
+        validate(arguments, parameters)
+
+
+@pytest.mark.parametrize("kind", ["string", "array", ["null", "integer"]])
+def test_a_call_whose_arguments_cannot_be_an_object_is_not_forced(roomy, kind):
+    tool = {"type": "function", "function": {"name": "say", "parameters": {"type": kind}}}
+    body = says(CITY, tools=[tool], tool_choice="required", max_tokens=9)
+    status, answer = roomy.post(CHAT, body)
+    assert status == 400
+    message = answer["error"]["message"]
+    assert message.startswith(f'tool "say": its parameters are of the type {json.dumps(kind)}, and')
+
+
 def test_a_thought_before_a_forced_call(roomy):
     choice = whole(
         roomy,

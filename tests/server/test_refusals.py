@@ -83,7 +83,10 @@ CASES = [
         messages({"role": "user", "content": {}}),
         "Expected 'content' to be a string or an array: message 0 has object",
     ),
-    (messages({"role": "user", "content": [5]}), "unsupported content[].type: message 0 has null"),
+    (
+        messages({"role": "user", "content": [5]}),
+        "message 0: a part of its content is number, not an object",
+    ),
     (
         part("foo"),
         'unsupported content[].type: message 0 has "foo"; the types are text, image_url, ',
