@@ -124,7 +124,7 @@ class Plugins:
                 raise ValueError(f"the name {name!r} is blocked")
             self.manager.check_pending()
             self._claim(name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a module that leaves takes nobody along
             if plugin is not None and self.manager.get_plugin(name) is plugin:
                 self.manager.unregister(name=name)
             self.failures.append(Failure(name, source, error))
@@ -135,7 +135,9 @@ class Plugins:
             (self._embedders, self._ask(name, "golem_embedders") or {}),
         ]
         for known, served in claims:
-            for architecture in served:
+            for architecture, model in served.items():
+                if not isinstance(model, type):
+                    raise TypeError(f"architecture {architecture!r}: {model!r} is not a class")
                 owner = known.get(architecture)
                 if owner is not None:
                     raise ValueError(
@@ -220,19 +222,29 @@ def _new_manager() -> pluggy.PluginManager:
 
 
 def installed() -> Iterable[tuple[str, str, Callable[[], Any]]]:
-    """``(name, source, load)`` of every plugin that can be found.
+    """``(name, source, load)`` of every plugin that can be found, in the order of loading.
 
+    golem's own come first and the others by their names, wherever they are installed: which of two
+    plugins that claim the same architecture has it must not depend on how a folder is listed.
     golem's own families are found by their entry points, like any other; a checkout that is run
     without being installed has none, and there they are found as the modules of the package.
     """
-    points = list(metadata.entry_points(group=GROUP))
-    if not any(point.module.split(".")[0] == IN_TREE for point in points):
+    points = sorted(metadata.entry_points(group=GROUP), key=_rank)
+    if not any(map(_in_tree, points)):
         package = importlib.import_module(IN_TREE)
         for module in pkgutil.iter_modules(package.__path__):
             source = f"{IN_TREE}.{module.name}"
             yield module.name, source, lambda source=source: importlib.import_module(source)
     for point in points:
         yield point.name, point.value, point.load
+
+
+def _in_tree(point: metadata.EntryPoint) -> bool:
+    return point.module.split(".")[0] == IN_TREE
+
+
+def _rank(point: metadata.EntryPoint) -> tuple[bool, str, str]:
+    return not _in_tree(point), point.name, point.value
 
 
 def load_plugins() -> Plugins:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +22,7 @@ from golem_core.model.errors import ModelError
 from golem_core.model.media import Limits, Marks
 from golem_core.model.memory import Estimate, estimate_beside, estimate_program, memory_limit
 from golem_core.model.mlock import lock
+from golem_core.model.plugins_own import plugins_own, written
 from golem_core.model.prediction import OUTPUTS, open_prediction, predicting
 from golem_core.model.projector import CACHE_BYTES, Projector, open_projector
 from golem_core.model.rope import KINDS
@@ -268,7 +268,7 @@ def open_decoder(
         if projector is not None:
             needs += projector.estimate
         if decoder.predicting:
-            with _named(decoder):
+            with written(decoder):
                 ahead = decoder.prediction_program(parallel)
             needs += estimate_beside(ahead, program)
         if not mapped:  # the whole file is in memory, its tables too
@@ -388,7 +388,8 @@ def _decoder(file: GGUF, scaling: dict[str, Any], plugins: Plugins | None) -> De
     refuse_other_kinds(file)
     try:
         found = (load_plugins() if plugins is None else plugins).architecture(file.architecture)
-        return found(file, scaling=scaling)
+        with plugins_own(file.architecture):
+            return found(file, scaling=scaling)
     except (UnknownArchitecture, WeightError) as error:
         raise ModelError(f"{file.path}: {error}") from error
 
@@ -400,23 +401,12 @@ def _program(
     scored = min(pass_width, max(SCORED, parallel))
     if projector is not None and projector.both_ways:
         pass_width = max(pass_width, projector.longest + scored)
-    with _named(decoder):
+    with written(decoder):
         program = decoder.program(pass_width, scored)
     unused = decoder.tensors.unused()
     if unused:
         log.debug("%s: not used: %s", decoder.hyper.file, ", ".join(unused))
     return program
-
-
-@contextmanager
-def _named(decoder: Decoder) -> Iterator[None]:
-    """A tensor that does not fit is refused with its file, and with what opens the file without."""
-    try:
-        yield
-    except (WeightError, ProgramError) as error:
-        guesses = decoder.predicting and f"blk.{decoder.blocks}." in str(error)
-        way = "; -draft ngram and off leave the prediction block out" if guesses else ""
-        raise ModelError(f"{decoder.hyper.file}: {error}{way}") from error
 
 
 def _pass_width(asked: int | None) -> int:

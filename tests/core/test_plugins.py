@@ -1,6 +1,8 @@
 """Plugins: hooks are asked one plugin at a time, and one that fails is named, not fatal."""
 
+import sys
 import types
+from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -58,6 +60,8 @@ def test_an_unknown_architecture_is_refused_with_what_is_installed_and_what_fail
         (module(golem_open=lambda setings: None), "setings"),
         (module(golem_architectures=lambda: {"llama": Model}), "already served by plugin a"),
         (module(golem_architectures=lambda: 1 / 0), "ZeroDivisionError"),
+        (module(golem_architectures=lambda: {"mine": "Mine"}), "'Mine' is not a class"),
+        (module(golem_architectures=lambda: sys.exit("no licence")), "SystemExit: no licence"),
     ],
 )
 def test_a_wrong_plugin_is_named_and_leaves_nothing_behind(bad, said):
@@ -109,6 +113,19 @@ def test_what_is_open_is_closed_when_a_later_plugin_cannot_open():
     with pytest.raises(FileNotFoundError):
         found.open({}, Runtime(threads=1, pass_width=0))
     assert one.closed
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_golems_own_plugins_load_first_and_the_others_by_name(monkeypatch, turned):
+    points = [
+        EntryPoint("zeta", "zeta_package", "golem"),
+        EntryPoint("qwen3", "golem_plugins.qwen3", "golem"),
+        EntryPoint("alpha", "alpha_package", "golem"),
+        EntryPoint("llama", "golem_plugins.llama", "golem"),
+    ]
+    found = points[::-1] if turned else points
+    monkeypatch.setattr(plugins.metadata, "entry_points", lambda group: found)
+    assert [name for name, _, _ in plugins.installed()] == ["llama", "qwen3", "alpha", "zeta"]
 
 
 def test_the_installed_plugins_load():
