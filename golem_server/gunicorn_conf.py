@@ -5,8 +5,6 @@ threads follow golem's own settings (``GOLEM_ADDR``, ``GOLEM_PARALLEL``, ``GOLEM
 """
 
 import logging
-import mmap
-import os
 import signal
 import threading
 import time
@@ -21,8 +19,9 @@ from golem_core.settings import SettingsError
 from golem_server.address import parse_address
 from golem_server.app import Application
 from golem_server.config import PROGRAM, ServerSettings, load, validate
+from golem_server.gunicorn_worker import give_up, hopeless
 from golem_server.serve import IDLE_CHECK_SECONDS, announce, one_line
-from golem_server.stderr import say
+from golem_server.threads import starting
 
 # gunicorn takes every name here that is one of its settings' ("config" is), hence the imports by
 # name and the underscore.
@@ -50,14 +49,11 @@ preload_app = False
 control_socket_disable = True
 
 
-_failed = mmap.mmap(-1, 1)  # shared with the worker, which sets it when its model cannot be opened
-
-
 def child_exit(server: Any, worker: Any) -> None:
-    """End with the worker whose model cannot be opened; it has said why."""
-    if _failed[0]:
+    """End with the worker that cannot serve; it has said why."""
+    if hopeless[0]:
         server.log.error_log.setLevel(logging.CRITICAL)
-        raise HaltServer("the model cannot be opened", 1)
+        raise HaltServer("the worker gave up", 1)
 
 
 def on_starting(server: Any) -> None:
@@ -89,13 +85,12 @@ def post_worker_init(worker: Any) -> None:
     def ready() -> None:
         announce(service, str(worker.sockets[0]))
 
-    def failed(error: BaseException) -> None:
-        say(f"{PROGRAM}: {one_line(error)}")
-        _failed[0] = 1
-        os._exit(0)  # about any other status gunicorn has lines of its own
-
     signal.signal(signal.SIGTERM, drain)
-    service.start(ready, failed)
+    try:
+        with starting():
+            service.start(ready, give_up)
+    except SettingsError as error:
+        give_up(error)
 
 
 def _finish(application: Application, end: Callable[[], None]) -> None:
@@ -114,6 +109,6 @@ def _finish(application: Application, end: Callable[[], None]) -> None:
 
 def worker_exit(server: Any, worker: Any) -> None:
     """End the engine before the process."""
-    service = getattr(worker.wsgi, "service", None)
+    service = getattr(getattr(worker, "wsgi", None), "service", None)  # none if it never came up
     if service is not None:
         service.close()

@@ -6,11 +6,13 @@ every worker class has are used.
 """
 
 import contextlib
+import mmap
+import os
 import socket
 import threading
 import time
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, NoReturn
 
 import gunicorn.http.message
 from gunicorn.http import errors
@@ -18,13 +20,18 @@ from gunicorn.http.body import ChunkedReader
 from gunicorn.http.parser import RequestParser
 from gunicorn.workers.gthread import ThreadWorker
 
+from golem_core.settings import SettingsError
 from golem_server import edge
 from golem_server.access_log import printable, request_line
 from golem_server.body import GIVE_UP
+from golem_server.config import PROGRAM
 from golem_server.errors import Refusal
 from golem_server.memory import bound_arenas
+from golem_server.serve import one_line
 from golem_server.stderr import say
+from golem_server.threads import starting
 
+hopeless = mmap.mmap(-1, 1)  # shared with the arbiter: not 0 once a worker has given up
 _TOO_LARGE = (errors.LimitRequestHeaders, errors.LimitRequestLine)
 
 
@@ -80,7 +87,11 @@ class Worker(ThreadWorker):
         """The pool with all of its threads, so that the process does not grow while it serves."""
         bound_arenas()
         pool = super().get_thread_pool()
-        start_threads(pool, self.cfg.threads)
+        try:
+            with starting(self.cfg.threads):
+                start_threads(pool, self.cfg.threads)
+        except SettingsError as error:
+            give_up(error)
         return pool
 
     def handle(self, conn: Any) -> Any:
@@ -141,6 +152,13 @@ class Worker(ThreadWorker):
         method = getattr(req, "method", None) or "-"
         line = request_line(method, path, str(refusal.status), len(body), 0)
         say(f"{line}: {printable(refusal.logged)}")
+
+
+def give_up(error: BaseException) -> NoReturn:
+    """Ends the worker, and with it the server, for a reason that another try would meet again."""
+    say(f"{PROGRAM}: {one_line(error)}")
+    hopeless[0] = 1
+    os._exit(0)  # about any other status gunicorn has lines of its own
 
 
 def start_threads(pool: Executor, count: int) -> None:

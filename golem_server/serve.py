@@ -18,6 +18,7 @@ from golem_server.commands import INTERRUPTED
 from golem_server.config import PROGRAM
 from golem_server.service import Phase, Service
 from golem_server.stderr import say
+from golem_server.threads import NO_THREAD, refused_a_thread, starting
 from golem_server.waitress_server import Channel, create_server
 
 IDLE_CHECK_SECONDS = 0.05
@@ -44,7 +45,8 @@ class Server:
         """Take the address.
 
         Raises:
-            SettingsError: when it is not this machine's or is taken.
+            SettingsError: when it is not this machine's or is taken, or the system gives too few
+                threads.
         """
         service = app.service
         self.app = app
@@ -56,18 +58,22 @@ class Server:
         self._signalling = threading.Lock()
         self._main = threading.main_thread().ident
         sock, self.address = listen(parse_address(service.server.addr))
-        self._server = create_server(
-            app,
-            sock,
-            threads=service.server.server_threads,
-            max_body=service.server.max_body,
-        )
+        threads = service.server.server_threads
+        with starting(threads):
+            self._server = create_server(
+                app, sock, threads=threads, max_body=service.server.max_body
+            )
 
     def run(self) -> int:
-        """Load, serve until a signal says otherwise, and return the exit status."""
+        """Load, serve until a signal says otherwise, and return the exit status.
+
+        Raises:
+            SettingsError: when the system gives no thread to load on.
+        """
         previous = {s: signal.signal(s, self._on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
         try:
-            self.service.start(self._ready, self._load_failed)
+            with starting():
+                self.service.start(self._ready, self._load_failed)
             self._server.run()
         except SystemExit:
             pass  # a signal before or after waitress's own loop
@@ -84,7 +90,8 @@ class Server:
         # If a thread that computes does not come back, the process ends all the same.
         last_resort = threading.Timer(EXIT_SECONDS, os._exit, [self.status])
         last_resort.daemon = True
-        last_resort.start()
+        with contextlib.suppress(RuntimeError):  # no more threads: perhaps why it ends
+            last_resort.start()
         self.service.close()
         self._server.task_dispatcher.shutdown()
         self._server.close()
@@ -161,7 +168,9 @@ def _busy(channel: Channel) -> bool:
 def one_line(error: BaseException) -> str:
     """An error as a command prints it before it gives up."""
     text = str(error) or type(error).__name__
-    if isinstance(error, OSError) and error.strerror:
+    if refused_a_thread(error):
+        text = NO_THREAD
+    elif isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     elif not isinstance(error, (ValueError, RuntimeError)):
         text = f"{type(error).__name__}: {text}"

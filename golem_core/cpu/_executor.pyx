@@ -8,6 +8,8 @@ Nothing here checks what it is given; golem_core.cpu.executor does, and holds on
 addresses are passed.
 """
 
+import errno
+
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -156,7 +158,8 @@ cdef class Pool:
         with nogil:
             self.pool = golem_pool_new(threads, spin, &core[0], <int>core.shape[0])
         if self.pool == NULL:
-            raise MemoryError(f"{threads} threads could not be started; -threads sets fewer")
+            raise OSError(errno.EAGAIN, f"{threads} threads to compute on could not be started; "
+                          "-threads sets fewer, ulimit -u or the container's limit more")
         self.threads = threads
 
     cdef golem_pool *checked(self) except NULL:
