@@ -46,9 +46,10 @@ def read_offer(request: ChatRequest, notation: CallFormat | None, architecture: 
     if notation is None:
         raise Refusal(
             f'"tools" cannot be served with this model: golem does not know how {architecture} '
-            "models write calls; leave it out or send []"
+            "models with its chat template write calls; leave it out or send []"
         )
     single = request.parallel_tool_calls is False or isinstance(request.tool_choice, dict)
+    single = single or notation.leads
     return Offer(declared, parameters, forced, single)
 
 

@@ -152,6 +152,10 @@ class Decoder:
         """The template of that source, the file's own or the fallback; texts: of BOS and EOS."""
         return ChatTemplate(source, **texts)
 
+    def call_format(self, template: str) -> CallFormat | None:
+        """How a model with a chat template of that source writes calls; None: nobody knows."""
+        return self.call
+
     def fallback_template(self) -> str:
         """The chat template for a file that has none."""
         return self.template

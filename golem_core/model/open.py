@@ -149,7 +149,7 @@ class Model(OfFile):
 
     @property
     def call(self) -> CallFormat | None:
-        return self.decoder.call
+        return self.decoder.call_format(self.template.source)
 
     @property
     def window(self) -> int:

@@ -23,6 +23,10 @@ class CallError(ValueError):
     """A finished call that cannot be read; the text says why."""
 
 
+class NoCall(Exception):
+    """What looked like a call is something that the model says."""
+
+
 class Call(NamedTuple):
     """One call."""
 
@@ -35,7 +39,8 @@ class CallFormat(ABC):
 
     open, close: the texts around one. ends_thought: whether a call may begin inside a thought and
     ends it. drops_rest: what follows the last call is left out; otherwise it is an error.
-    notation: how the arguments are spelled, None for JSON.
+    notation: how the arguments are spelled, None for JSON. leads: a call is all of an answer: it
+    begins where that begins, and nothing follows.
     """
 
     open: ClassVar[str]
@@ -45,6 +50,7 @@ class CallFormat(ABC):
     quotes: ClassVar[tuple[str, ...]] = ()  # further special tokens that stand in a call's text
     between: ClassVar[str] = ""  # what stands between two calls
     notation: ClassVar[Notation | None] = None
+    leads: ClassVar[bool] = False
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -55,8 +61,14 @@ class CallFormat(ABC):
     def parse(self, body: str, tools: Tools) -> Call | None:
         """The call that ``body`` is: what stands between ``open`` and a ``close``.
 
-        None: the ``close`` after it lies in a string of the call, which goes on. Raises CallError.
+        None: the ``close`` after it lies inside of the call, which goes on. Raises CallError, and
+        NoCall where it is none after all, which only one that ``leads`` may turn out to be.
         """
+
+    def may_be(self, body: str, *, ended: bool = False) -> bool:
+        """Whether what begins like this, after ``open``, may become a call. ended: nothing follows,
+        so that it must be seen to have begun as one."""
+        return True
 
     @abstractmethod
     def body(self, name: str, arguments: Expression) -> Expression:

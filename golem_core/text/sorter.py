@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from golem_core.text.calls import Call, CallError, CallFormat, Tools
+from golem_core.text.calls import Call, CallError, CallFormat, NoCall, Tools
 
 __all__ = ["Call", "CallError", "CallFormat", "Kind", "Piece", "Sorter", "Tools", "shown_tokens"]
 
@@ -72,7 +72,9 @@ class Sorter:
         self._inline = inline
         self._single = single
         self._strays = frozenset(strays)
-        self._prose = _Marks((self._open, self._call, *strays))
+        self._leading = bool(calls and calls.leads)  # a call may begin here, and nowhere later
+        self._white = ""  # before what may be such a call
+        self._prose = _Marks((self._open, "" if self._leading else self._call, *strays))
         ending = self._call if calls and calls.ends_thought else ""
         self._thought = _Marks((self._close, self._open, ending, *strays))
         self._where = _In.THOUGHT if inside and reasoning else _In.PROSE
@@ -84,7 +86,7 @@ class Sorter:
 
     def push(self, text: str) -> list[Piece]:
         """Takes what was drawn; returns what can leave. Raises CallError."""
-        if not self._prose.texts and self._where is _In.PROSE:
+        if not (self._prose.texts or self._leading) and self._where is _In.PROSE:
             return [Piece(Kind.CONTENT, text)] if text else []
         self._rest += text
         return self._sort(final=False)
@@ -97,7 +99,8 @@ class Sorter:
         """
         pieces = self._sort(final=True)
         rest, self._rest = self._rest, ""
-        if not ended or not rest:
+        leads = self._where is _In.CALL and self._calls.leads
+        if not ended or not (rest or leads):
             return pieces
         if self._where is _In.CALL:
             return pieces + self._unclosed(rest)
@@ -109,7 +112,11 @@ class Sorter:
         """A call that the model ended without its closing text, which is fine if it is whole."""
         never = CallError("a call that never closes")
         try:
+            if not self._calls.may_be(rest, ended=True):
+                raise NoCall
             call = self._calls.parse(rest, self._tools)
+        except NoCall:
+            return [Piece(Kind.CONTENT, self._white + self._call + rest)]
         except CallError:
             raise never from None
         if call is None:
@@ -134,6 +141,16 @@ class Sorter:
 
     def _in_prose(self, final: bool) -> bool:
         rest = self._rest
+        if self._leading:
+            start = rest.lstrip(WHITE)
+            if not (start or final):
+                return False
+            self._leading = False
+            if start.startswith(self._call):
+                self._white = rest[: len(rest) - len(start)]
+                self._rest = start[len(self._call) :]
+                self._enter_call()
+                return True
         match = self._prose.find(rest, final)
         if match is None:
             end = len(rest) if final else self._prose.sure(rest)
@@ -176,18 +193,29 @@ class Sorter:
 
     def _in_call(self, final: bool) -> bool:
         close = self._calls.close
+        if not self._calls.may_be(self._rest):
+            return self._is_said()
         at = self._rest.find(close, self._looked)
         if at < 0:
             self._looked = max(0, len(self._rest) - len(close) + 1)
             return False
-        call = self._calls.parse(self._rest[:at], self._tools)
+        try:
+            call = self._calls.parse(self._rest[:at], self._tools)
+        except NoCall:
+            return self._is_said()
         if call is None:
             self._looked = at + len(close)
             return True
         self.called += 1
         self._pieces.append(Piece(Kind.CALL, call.arguments, call.name))
         self._rest = self._rest[at + len(close) :]
-        self._where = _In.REST if self._single else _In.AFTER
+        self._where = _In.REST if self._single or self._calls.leads else _In.AFTER
+        return True
+
+    def _is_said(self) -> bool:
+        """What was held back as the beginning of a call is none."""
+        self._rest = self._white + self._call + self._rest
+        self._where = _In.PROSE
         return True
 
     def _after_call(self, final: bool) -> bool:
