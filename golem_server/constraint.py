@@ -202,12 +202,14 @@ def _calls(
     tools: Mapping[str, Any], notation: CallFormat, around: tuple[_Mark, ...], single: bool
 ) -> Expression:
     """One call or several, each of a tool that may be called, with the arguments it takes."""
-    bodies = [
-        notation.body(
-            name, _values(_arguments(name, schema), f'tool "{name}": ', notation.notation)
-        )
-        for name, schema in tools.items()
-    ]
+    bodies = []
+    for name, schema in tools.items():
+        whose = f'tool "{name}": '
+        arguments = _values(_arguments(name, schema), whose, notation.notation)
+        try:
+            bodies.append(notation.body(name, arguments))
+        except GrammarError as error:
+            raise Refusal(f"{whose}{error}") from None
     opens, closes = around
     call = seq(opens.expression, alt(*bodies), closes.expression)
     return call if single else seq(call, repeat(seq(notation.between, call)))

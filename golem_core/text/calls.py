@@ -74,7 +74,8 @@ class CallFormat(ABC):
     def body(self, name: str, arguments: Expression) -> Expression:
         """A grammar of the calls of one function, between ``open`` and ``close``.
 
-        arguments: a grammar of the objects that it takes, in the notation.
+        arguments: a grammar of the objects that it takes, in the notation. Raises GrammarError for
+        a name that could not be read back.
         """
 
 

@@ -4,9 +4,10 @@ Keys are bare, strings stand between two ``<|"|>`` and mean what they say, chara
 numbers, ``true``, ``false``, ``null``, objects and arrays are as in JSON.
 """
 
+import json
 import re
 
-from golem_core.sample.grammar import Expression, seq
+from golem_core.sample.grammar import Expression, GrammarError, seq
 from golem_core.text.calls import (
     Call,
     CallError,
@@ -59,6 +60,12 @@ class Gemma4Calls(CallFormat):
         return Call(name, arguments)
 
     def body(self, name: str, arguments: Expression) -> Expression:
+        marks = ("{", self.open, self.close, QUOTE)
+        if name != name.strip() or any(mark in name for mark in marks):
+            raise GrammarError(
+                f"{json.dumps(name)} cannot be called: names stand bare in this model's calls, "
+                "without blanks around them, braces or the model's own marks"
+            )
         return seq(f"{_START}{name}", arguments)
 
 

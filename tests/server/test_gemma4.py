@@ -91,6 +91,24 @@ def test_an_answer_is_the_same_streamed_and_whole(client):
     assert usage["prompt_tokens"] > 10
 
 
+@pytest.mark.parametrize("name", [" a ", "a{b", "a<tool_call|>", '<|"|>a'])
+def test_a_function_whose_name_could_not_be_read_back_is_not_forced(client, name):
+    tool = {"type": "function", "function": {"name": name, "parameters": WEATHER}}
+    body = {"messages": [{"role": "user", "content": "x"}], "tools": [tool]}
+    refused = client.simulate_post(CHAT, json=body | {"tool_choice": "required"})
+    assert refused.status_code == 400
+    message = refused.json["error"]["message"]
+    assert message.startswith(f'tool "{name}": {json.dumps(name)} cannot be called: names stand')
+
+
+@pytest.mark.parametrize("name", ["a b", "a:b", "é", "a}b", "</f>"])
+def test_a_function_of_an_odd_name_is_forced(client, name):
+    tool = {"type": "function", "function": {"name": name, "parameters": WEATHER}}
+    one = {"tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 200}
+    message, _, _ = ask(client, "x", tools=[tool], **one)
+    assert [call["function"]["name"] for call in message["tool_calls"]] == [name]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_forced_call_is_one_of_the_schema(client, seed):
     """The noise is held to the notation of calls, and is read back as JSON."""
