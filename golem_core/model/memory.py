@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from golem_core.graph.values import extent_at
 from golem_core.state.declare import Matrix, Ring, Window
 from golem_core.state.kinds import CACHE_TYPES, CacheType
 
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_GROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -134,11 +135,34 @@ def checkpoint_memory(needs: Estimate, asked: int = 0, limit: int | None = None)
 def memory_limit() -> int:
     """Bytes this process may use: the machine's memory or its control group's limit."""
     limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for name in _CGROUP_LIMITS:
-        try:
-            text = Path(name).read_text().strip()
-        except OSError:
+    try:
+        groups = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        groups = []
+    return int(min(limit, group_limit(_GROUPS, groups)))
+
+
+def group_limit(root: Path, groups: Sequence[str]) -> float:
+    """Bytes that the control groups allow, those above the process's own too; inf for any.
+
+    root: where the groups are mounted. groups: lines of /proc/self/cgroup. In a container the group
+    that a line names may not be seen: its limit is the root's then.
+    """
+    limit = math.inf
+    for line in groups:
+        _, kinds, path = line.split(":", 2)
+        if kinds not in ("", "memory"):
             continue
-        if text.isdigit():
-            limit = min(limit, int(text))
+        top = root / kinds
+        name = "memory.limit_in_bytes" if kinds else "memory.max"
+        own = top / path.lstrip("/")
+        for folder in (own, *own.parents):
+            if not folder.is_relative_to(top):
+                break
+            try:
+                text = (folder / name).read_text().strip()
+            except OSError:
+                continue
+            if text.isdigit():
+                limit = min(limit, int(text))
     return limit

@@ -1,11 +1,13 @@
 """Estimates equal what is allocated, and a model that does not fit is refused with what would."""
 
+import math
 from contextlib import closing
 
 import numpy as np
 import pytest
 
 from golem_core.model import ModelError, estimate, open_decoder
+from golem_core.model.memory import group_limit
 from golem_core.state import States
 from tests.plugins import tiny
 
@@ -89,3 +91,31 @@ def test_what_does_not_fit_is_refused_with_the_context_that_would(tiny_model):
 def test_no_context_helps_where_the_weights_alone_are_too_much(tiny_model):
     with pytest.raises(ModelError, match="no -context would fit"):
         open_decoder(tiny_model("llama"), limit=1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "limit"),
+    [
+        ("0::/system.slice/golem.service", {"system.slice/golem.service/memory.max": "2000"}, 2000),
+        (
+            "0::/a.slice/b.service",
+            {"a.slice/memory.max": "300", "a.slice/b.service/memory.max": "max"},
+            300,
+        ),
+        ("0::/", {"memory.max": "4000"}, 4000),
+        ("0::/../seen/by/nobody", {"memory.max": "500"}, 500),
+        (
+            "4:memory:/one",
+            {"memory/one/memory.limit_in_bytes": "600", "memory/memory.limit_in_bytes": "700"},
+            600,
+        ),
+        ("4:memory:/docker/x", {"memory/memory.limit_in_bytes": "700"}, 700),
+        ("7:cpu:/one", {"cpu/one/memory.max": "1"}, math.inf),
+        ("0::/none", {}, math.inf),
+    ],
+)
+def test_the_limit_of_a_group_or_of_one_above_it_counts(tmp_path, line, files, limit):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert group_limit(tmp_path, [line]) == limit
