@@ -63,8 +63,8 @@ GRAMMARS: dict[str, Callable[[], Grammar]] = {
         {"type": "string", "minLength": 1000, "maxLength": 1000}
     ),
     "2000 constants": lambda: Grammar.of_schema({"enum": [f"{i:x}-{i * i}" for i in range(2000)]}),
-    "200 members": lambda: Grammar.of_schema(
-        {"type": "object", "properties": {f"{i:x}-{i * i}": PERSON for i in range(200)}}
+    "60 members": lambda: Grammar.of_schema(
+        {"type": "object", "properties": {f"{i:x}-{i * i}": PERSON for i in range(60)}}
     ),
     "ambiguous": lambda: Grammar.compile('root ::= (a | b)*\na ::= [a-z ]{1,9} "."?\nb ::= a a'),
 }

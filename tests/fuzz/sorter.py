@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from golem_core.text.object_calls import ObjectCalls
 from golem_core.text.sorter import CallError, CallFormat, Kind, Piece, Sorter
 from golem_core.text.tagged_calls import QwenCalls, TaggedCalls
 from golem_plugins.gemma4.calls import Gemma4Calls
@@ -75,6 +76,18 @@ GEMMA = Family(
         *("<|tool_", "call>", "<chan", "<|", "|>", "<|channel>th"),
     ),
 )
+LLAMA = Family(
+    ("<think>", "</think>"),
+    (),
+    (None, ObjectCalls(), ObjectCalls()),
+    (
+        '{"name": "f", "parameters": {"s": "é } \\" <b>", "n": [1]}}',
+        '{"type": "function", "name": "g", "parameters": {}}',
+        '{"name": "Bob", "age": 3}',
+        '{"name": "nobody", "parameters": {}}',
+    ),
+    ("<think>", "</think>", '{"name": "f"', '"parameters": {', "}}", "]", "[", '{"na', ": "),
+)
 Message = tuple[str, str, list[tuple[str, str]]]
 
 
@@ -114,7 +127,7 @@ def prepare(folder: Path) -> Case:
 
 def check(rng: random.Random) -> bool:
     """One answer; False when a call in it could not be read."""
-    family = rng.choice((QWEN, GEMMA))
+    family = rng.choice((QWEN, GEMMA, LLAMA))
     text = answer(rng, family)
     calls = rng.choice(family.notations)
     options = {"inside": rng.random() < 0.3, "strays": family.strays}
@@ -161,7 +174,7 @@ def inspect(text: str, pieces: list[Piece], family: Family, calls, inside: bool)
         assert not any(stray in piece for stray in family.strays), text
         if kind is Kind.REASONING:
             assert closes not in piece, text
-        if calls is not None and (kind is Kind.CONTENT or calls.ends_thought):
+        if calls is not None and not calls.leads and (kind is Kind.CONTENT or calls.ends_thought):
             assert calls.open not in piece, text
     if not inside and opens not in text and calls is None:
         for stray in family.strays:
