@@ -6,8 +6,9 @@
 Each villager is asked three times; every prompt is a long sheet with another short ending. Twice,
 with and without copies in turns: in one slot, all of them on one sheet, and in five slots at once,
 each on a sheet of its own. A delta net cannot be rewound, so without copies every prompt is read
-whole. Weights are random: what is said means nothing, how long it takes does. Beside other work on
-the machine the processor's seconds say more than the clock's.
+whole; with copies the requests tell how long their endings are, as the chat routes do. Weights are
+random: what is said means nothing, how long it takes does. Beside other work on the machine the
+processor's seconds say more than the clock's.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def talk(model, talks: list[list[np.ndarray]], slots: int, checkpoints: int) -> 
 
     def ask(engine: Engine, tokens: np.ndarray) -> None:
         began = time.monotonic()
-        request = Request(tokens=tokens.tolist(), max_tokens=DRAWN, params=GREEDY)
+        request = Request(tokens=tokens.tolist(), max_tokens=DRAWN, params=GREEDY, ending=ENDING)
         result = engine.submit(request).wait(3600)
         with door:
             found.read += result.prompt_tokens - result.cached_tokens

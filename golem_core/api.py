@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from golem_core.sample import SamplerParams
 from golem_core.schedule import Engine, EngineClosed, Job, Request, Result, SlotState
 from golem_core.schedule import Step as EngineStep
 from golem_core.schedule.draft import KINDS
-from golem_core.schedule.media import Span
+from golem_core.schedule.ending import ending
 from golem_core.schedule.places import hidden, new_salt, place, refuse_overlong_media
 from golem_core.text.rendered import encode_rendered
 
@@ -308,18 +309,20 @@ class Session:
             **arguments.variables("template_arguments", template_arguments, OF_TEMPLATES),
         }
         salt, marks = new_salt(), self.model.marks if media else {}
-        text = self.model.template.render(
-            hidden(found, marks, salt) if media else found,
+        render = partial(
+            self.model.template.render,
             tools=hidden(tools, marks, salt) if media else tools,
             add_generation_prompt=True,
             **variables,
         )
-        spans: Sequence[Span] = ()
+        text = render(hidden(found, marks, salt) if media else found)
         if media:
             tokens, spans = place(self.model, text, self._rows(media), salt)
+            request = replace(request, tokens=tokens, media=spans)
         else:
             tokens = encode_rendered(self.model.tokenizer, text)
-        request = replace(request, tokens=tokens, media=spans)
+            last = ending(self.model, found, text, tokens, render)
+            request = replace(request, tokens=tokens, ending=last)
         return Generation(self.engine.submit(request))
 
     def _rows(self, media: Sequence[Medium]) -> list[Rows]:

@@ -6,11 +6,13 @@ here knows how a dialect writes its answers.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from golem_core.media import MediaError
 from golem_core.sample.params import shown
 from golem_core.schedule import ContextExceeded, Thinking
+from golem_core.schedule.ending import ending
 from golem_core.schedule.places import hidden, new_salt, place
 from golem_core.schedule.places import shown as shown_marks
 from golem_core.text.rendered import encode_rendered
@@ -99,12 +101,13 @@ def prepare(
             hidden(value, model.marks, salt) for value in (messages, declarations)
         )
     last = _beginning(messages, request)
-    text = model.template.render(
-        messages,
+    render = partial(
+        model.template.render,
         tools=declarations,
         add_generation_prompt=last is not None or request.add_generation_prompt is not False,
         **arguments,
     )
+    text = render(messages)
     inside = model.reasoning is not None and text.rstrip().endswith(model.reasoning[0])
     beginning = _written(last, model, inside) if last else ""
     options = {
@@ -129,6 +132,7 @@ def prepare(
         text, beginning = (shown_marks(one, model.marks, salt) for one in (text, beginning))
     else:
         tokens = encode_rendered(model.tokenizer, text)
+        options["ending"] = ending(model, messages, text, tokens, render)
     return Turn(
         text,
         tokens,

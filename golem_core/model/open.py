@@ -410,8 +410,7 @@ def _program(
 
 
 def _pass_width(asked: int | None) -> int:
-    if asked is None:
-        return PASS_WIDTH
+    asked = PASS_WIDTH if asked is None else asked
     if not 1 <= asked <= 1 << 16:
         raise ModelError(f"a pass of {asked} columns: -pass-width is from 1 to 65536")
     return asked
@@ -437,8 +436,7 @@ def _check_memory(decoder: Decoder, needs: Estimate, limit: int, slot: int, para
 def _cache(type_k: str, type_v: str) -> tuple[str, str]:
     for side, name in (("k", type_k), ("v", type_v)):
         if name not in CACHE_TYPES:
-            known = ", ".join(CACHE_TYPES)
-            raise ModelError(f"-cache-type-{side} {name}: it is one of {known}")
+            raise ModelError(f"-cache-type-{side} {name}: it is one of {', '.join(CACHE_TYPES)}")
     return type_k, type_v
 
 

@@ -94,7 +94,9 @@ class Answer:
         """The slot holds that much of the prompt now: reading starts, or goes on, behind it."""
         self._cached = self._at = kept.at
         if self.slot.checkpoints is not None:
-            places = self.slot.checkpoints.wanted(kept.at, kept.shared, len(self.ids))
+            places = self.slot.checkpoints.wanted(
+                kept.at, kept.shared, len(self.ids), self.job.request.ending
+            )
             self._stops, self._saves = places, frozenset(places)
         self._report(now)
 

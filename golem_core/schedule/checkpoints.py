@@ -4,9 +4,10 @@ A delta net's matrix holds everything it has read in one state: going back means
 copy. A slot keeps a few, at places a later prompt is likely to part from this one: where an
 earlier prompt parted, every 1,024 positions of a long prompt, and twice near its end: before its
 last token, so that the same prompt again (an answer drawn anew, a slot restored) costs one
-position; and a little before, for the next prompt is most often this one with another ending, or
-with an answer in place of its last few tokens. Where that turns out so, the copy at the very place
-succeeds the latter.
+position; and some way before, for the next prompt is most often this one with another ending, or
+with an answer in place of its last few tokens. That copy is where the last message begins, if the
+request says where that is and it is not too long; else it is guessed to be a little before the
+end. Where the guess turns out right, the copy at the very place succeeds the one that was guessed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 EVERY = 1024  # positions between the copies of a long prompt
 FLOOR = 256  # positions below which reading again is cheaper than keeping a copy
+LONGEST = 2048  # positions of a last message in front of which a copy is kept
 BLOCK = 64  # positions that a delta net reads at once: a copy between them cuts a pass
 
 
@@ -45,10 +47,11 @@ class Checkpoints:
     def positions(self) -> list[int]:
         return sorted(one.position for one in self._kept)
 
-    def wanted(self, start: int, shared: int, end: int) -> list[int]:
+    def wanted(self, start: int, shared: int, end: int, ending: int | None = None) -> list[int]:
         """Where to keep copies of a prompt of ``end`` tokens that is read from ``start`` on.
 
         shared: tokens it has in common with what the slot held: others may part there too.
+        ending: Request.ending; one that is no use to go by counts as None.
         """
         if not self._count:
             return []
@@ -56,10 +59,17 @@ class Checkpoints:
         self._parted = shared
         if start < shared < end and shared >= FLOOR:
             places.add(shared)
-        self._guessed = (end - FLOOR) // BLOCK * BLOCK if end > EVERY else 0
-        before = max((at for at in places if at <= self._guessed), default=start)
-        if self._guessed - before >= FLOOR:
-            places.add(self._guessed)
+        if ending is not None and 0 < ending <= min(LONGEST, end - FLOOR):
+            self._guessed = end - ending
+            if start < self._guessed:
+                places.add(self._guessed)
+        else:
+            self._guessed = (end - FLOOR) // BLOCK * BLOCK if end > EVERY else 0
+            before = max((at for at in places if at <= self._guessed), default=start)
+            if self._guessed - before >= FLOOR:
+                places.add(self._guessed)
+        for one in self._kept:  # where prompts do part is no guess any more
+            one.guessed = one.guessed and one.position != shared
         if end - start > FLOOR:  # else reading again is cheaper than a pass for one token
             places.add(end - 1)
         return sorted(places)

@@ -34,7 +34,9 @@ class Request:
     alone. media: the rows of pictures and recordings in the prompt, whose tokens there are padding.
     scores_prompt: report ``n_probs`` best tokens, 1 at least, with each of the prompt's tokens too,
     in the job's ``prompt_probs``; it is then read anew from its beginning. only_reads: the answer
-    is over when its prompt is read, whatever ``max_tokens`` says.
+    is over when its prompt is read, whatever ``max_tokens`` says. ending: tokens at the prompt's
+    end that the next one is likely to have others for; None = nobody knows. It only says where a
+    memory that cannot be rewound is kept.
     """
 
     tokens: Sequence[int]
@@ -55,6 +57,7 @@ class Request:
     media: Sequence[Span] = ()
     scores_prompt: bool = False
     only_reads: bool = False
+    ending: int | None = None
 
 
 class Step(NamedTuple):

@@ -74,6 +74,15 @@ def test_a_conversation_is_written_by_the_models_template_with_one_begin_token()
         assert session.chat(messages, template_arguments=thinking, temperature=0).text == "Hm."
 
 
+def test_another_last_message_is_all_that_is_read_of_a_memory_that_cannot_be_rewound():
+    sheet = {"role": "system", "content": "a villager " * 60}
+    with Session(FakeModel(recurrent=True, context=2048)) as session:
+        for place, said in enumerate(["who?", "a word", "news"]):
+            asked = [sheet, {"role": "user", "content": said}]
+            result = session.chat(asked, max_tokens=1).result
+            assert result.fed_tokens == (len(f"{said}][") if place else result.prompt_tokens)
+
+
 def test_log_probabilities_come_when_asked_for():
     with Session(FakeModel()) as session:
         step = next(session.generate("a", temperature=0, logprobs=4))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from golem_core.model.memory import Estimate, checkpoint_memory
 from golem_core.sample import SamplerParams
 from golem_core.schedule import Engine, Request
-from golem_core.schedule.checkpoints import EVERY, FLOOR, Checkpoints, granted
+from golem_core.schedule.checkpoints import EVERY, FLOOR, LONGEST, Checkpoints, granted
 from golem_core.schedule.prefix import RingOwners
 from golem_core.schedule.slots import Slot
 from tests.core.schedule.fakes import WAIT, FakeModel
@@ -69,6 +69,49 @@ def test_a_long_prompt_leaves_a_copy_every_1024_positions():
         assert fed(engine, [*sheet, 6]) == 1
         assert fed(engine, [*sheet[:3100], 7]) == 3101 - 3072  # the copy at 3,520 made room
         assert fed(engine, [*sheet[:1000], 8]) == 1001  # the copy at 1,024 made room for later ones
+
+
+@pytest.mark.parametrize("count", [1, 40, 300, 1000])
+def test_the_copy_is_where_the_last_message_begins_when_that_is_told(count):
+    """The second prompt feeds its ending alone; so do all after it, long endings too."""
+    sheet, ends = text(0, 3801), [[i, *text(i, count - 1)] for i in range(4)]
+    with Engine(recurrent(), checkpoints=3) as engine:
+        told = [fed(engine, sheet + end, ending=count) for end in ends]
+        assert told == [3801 + count, count, count, count]
+
+
+def test_short_prompts_have_one_where_the_last_message_begins_too():
+    with Engine(recurrent(), checkpoints=2) as engine:
+        sheet = text(0, 300)
+        assert [fed(engine, sheet + [i] * 20, ending=20) for i in range(3)] == [320, 20, 20]
+
+
+@given(st.integers(0, 5000), st.integers(0, 5000), st.integers(1, 5000), st.integers(-9, 6000))
+def test_an_ending_that_is_told_moves_one_copy(start, shared, end, ending):
+    kept, before = Checkpoints(3), Checkpoints(3).wanted(start, shared, end)
+    wanted = kept.wanted(start, shared, end, ending)
+    at = end - ending
+    if ending < 1 or ending > LONGEST or at < FLOOR:
+        assert wanted == before  # of no use
+    elif at <= start:
+        assert set(wanted) <= set(before)
+    else:
+        guess = (end - FLOOR) // 64 * 64
+        assert at in wanted
+        assert set(wanted) ^ set(before) <= {at, guess}
+
+
+def test_where_the_next_prompt_does_part_the_copy_is_kept():
+    kept = Checkpoints(3)
+    for position in kept.wanted(0, 0, 1600, 400):
+        kept.room(position, 8)
+    assert kept.positions == [1024, 1200, 1599]
+    kept.forget_after(1200)
+    kept.touch(kept.latest(1200)[0])
+    assert kept.wanted(1200, 1200, 2100, 900) == [2048, 2099]
+    for position in (2048, 2099):
+        kept.room(position, 8)
+    assert kept.positions == [1200, 2048, 2099]
 
 
 def test_the_one_unused_for_longest_makes_room():
@@ -145,13 +188,21 @@ def test_a_sliding_ring_that_was_written_over_makes_a_copy_useless():
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 1600), st.integers(1, 40)), max_size=7),
     st.integers(0, 3),
     st.integers(1, 3),
+    st.booleans(),
 )
-def test_whatever_was_read_before_an_answer_is_what_it_is_cold(turns, checkpoints, slots):
+def test_whatever_was_read_before_an_answer_is_what_it_is_cold(turns, checkpoints, slots, told):
     """Prompts that share the beginnings of three sheets, in any order."""
     sheets = [text(i, 1700) for i in range(3)]
-    prompts = [sheets[s][:count] + text(count + end, end) for s, count, end in turns]
     params = SamplerParams(seed=3, temperature=1)
-    asked = [Request(prompt, max_tokens=8, params=params) for prompt in prompts]
+    asked = [
+        Request(
+            sheets[s][:count] + text(count + end, end),
+            max_tokens=8,
+            params=params,
+            ending=end if told else None,
+        )
+        for s, count, end in turns
+    ]
     with Engine(recurrent(slots=slots), checkpoints=checkpoints) as engine:
         warm = [engine.submit(request).wait(WAIT).tokens for request in asked]
     for request, tokens in zip(asked, warm, strict=True):
