@@ -22,6 +22,7 @@ from waitress.task import ErrorTask, ThreadedTaskDispatcher, WSGITask
 
 from golem_server import edge
 from golem_server.errors import Refusal, encode
+from golem_server.latest import LatestFirst
 from golem_server.stderr import say
 
 HEADER_SHOWN = 1 << 10  # bytes in which method and path are looked for, of headers too large
@@ -315,6 +316,7 @@ def create_server(
     # It warns whenever a request waits for a thread, which a burst of short ones may.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     dispatcher = ThreadedTaskDispatcher()
+    dispatcher.queue_cv = LatestFirst(dispatcher.lock)
     dispatcher.set_thread_count(threads)
     kind = UnixServer if sock.family == socket.AF_UNIX else TcpServer
     server = kind(
