@@ -45,9 +45,9 @@ class Beside:
     Passes before the reader is there are held until it is, so that the scene is always the same.
     """
 
-    def __init__(self, model):
+    def __init__(self, model, **options):
         self.executor = model.executor
-        self.engine = Engine(model, clock=model.executor.clock)
+        self.engine = Engine(model, clock=model.executor.clock, **options)
         self._there = threading.Event()
         self.executor.before = self._hold
 
@@ -257,12 +257,8 @@ def test_closing_in_the_middle_of_a_pass_ends_everybody():
 
 def test_a_request_that_takes_too_long_ends_when_its_pass_is_over():
     model = piecewise(draw=0.01, column=0.01)
-    executor = model.executor
-    engine = Engine(model, clock=executor.clock, request_timeout=3.0)
-    with engine:
-        talk = engine.submit(ask("hi", max_tokens=-1))
-        talk.steps(WAIT)
-        long = engine.submit(ask(PROMPT, max_tokens=1))
+    with Beside(model, request_timeout=3.0) as beside:
+        (long,) = beside.submit(ask(PROMPT, max_tokens=1))
         with pytest.raises(RequestTimeout):
             long.wait(WAIT)
         assert long.result.slot_tokens == long.result.fed_tokens
