@@ -14,8 +14,7 @@
 #include "linear_avx512_codes.h"
 
 enum { CHUNK = 8 }; /* parts that meet all columns: 256 weights, a multiple of every superblock */
-enum { TILE = 4 };  /* columns side by side in registers, */
-enum { WIDE = 5 };  /* or prompt columns */
+enum { TILE = 4 };  /* columns side by side in registers */
 
 /* A part of two groups, unpacked. */
 typedef struct {
@@ -53,7 +52,7 @@ INLINE void read_scales(const enum type type, const int bits, const int parts, c
  * from the groups and left in the chunk when `fresh`, else found there. */
 INLINE void sum_half(const enum type type, const int bits, const int parts, const int head,
                      pair_chunk *p, int i, const int fresh, const int h, const golem_q8 *a,
-                     const int columns, __m512i (*sum)[WIDE]) {
+                     const int columns, __m512i (*sum)[TILE]) {
     const int at = i / parts * (head + parts * 64 * bits) + head + i % parts * 64 * bits;
 #pragma GCC unroll 4
     for (int v = 4 * h; v < 4 * h + 4; v++) {
@@ -63,7 +62,7 @@ INLINE void sum_half(const enum type type, const int bits, const int parts, cons
             w[g] = fresh ? load_code(type, bits, p->group[g] + at, v) : p->part[i].w[g][v];
             if (fresh) p->part[i].w[g][v] = w[g];
         }
-#pragma GCC unroll 5
+#pragma GCC unroll 4
         for (int c = 0; c < columns; c++) {
             __m512i q = broadcast(a[c].q + 4 * v);
             KEEP(q); /* in a register: loaded once */
@@ -91,7 +90,7 @@ INLINE void add_tile(const enum type type, const int bits, const int parts, cons
         if (fresh) read_scales(type, bits, parts, head, p, i, words);
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-            __m512i sum[2][WIDE];
+            __m512i sum[2][TILE];
 #pragma GCC unroll 4
             for (int c = 0; c < TILE; c++) {
                 sum[0][c] = sum[1][c] = less_offset(type, &a[c].minus[h]);

@@ -6,6 +6,12 @@
  * units do, and one multiplication is left: by the weights' scale. Where the columns have scales of
  * their own they are those of the chunk, at the end.
  *
+ * 32 weights of two groups are unpacked into sixteen registers and meet all columns, one after the
+ * other; what the columns have so far waits in L1. So nothing unpacked is stored and loaded again, and
+ * a column's ten loads and stores of vectors beside its codes stay below what it multiplies. Each
+ * column's sums are scaled while those of the next are formed. Counted, 32 x 16 weights and a column
+ * take 4.5 cycles: nine instructions for the two units that multiply. Measured on Zen 5: 4.9.
+ *
  * In a record, e[h] is the shift k + 10, minus[h] is MINUS times minus the sum of the codes (what most
  * types' offset asks for), s the sum of the shifted codes and base what to multiply with it.
  */
@@ -15,6 +21,19 @@
 #include "linear_avx512_pairs.h"
 
 enum { MINUS_SHIFT = 3 };
+enum { OPENS = 1, CLOSES = 2 };   /* what a part is to its chunk, by whose base sums are multiplied */
+
+/* Sums of the halves of a part with one column, [half][group]. */
+typedef struct {
+    __m512i of[2][2];
+} part_sums;
+
+/* Where the products of a chunk's columns are: sums so far, of the first group and then of the second,
+ * then what follows from them. first: the columns' records that have their base. */
+typedef struct {
+    const golem_q8 *first;
+    float *acc, *out[2];
+} prompt_place;
 
 /* Where the sums of half h start: at what makes up for the offset of the codes. */
 INLINE __m512i prompt_start(const enum type type, const int32_t *minus) {
@@ -24,91 +43,125 @@ INLINE __m512i prompt_start(const enum type type, const int32_t *minus) {
     return _mm512_slli_epi32(broadcast(minus), shift - MINUS_SHIFT);
 }
 
-/* As add_tile, for `columns` prompt columns. */
-INLINE void add_prompt(const enum type type, const int bits, const int parts, const int head,
-                       pair_chunk *p, int count, const int fresh, const golem_q8 *a, int n,
-                       const int columns, float *const *out) {
-    const golem_q8 *first = a;
-    __m512 acc[2][WIDE];
-    sixes words[2];
-#pragma GCC unroll 5
-    for (int c = 0; c < columns; c++) acc[0][c] = acc[1][c] = _mm512_setzero_ps();
-    if (fresh && has_sixes(type))
-        for (int g = 0; g < 2; g++) words[g] = load_sixes(p->group[g] + 64);
-    for (int i = 0; i < count; i++, a += n) {
-        const scales *s = p->part[i].s;
-        __m512i x[2][WIDE];
-        if (fresh) read_scales(type, bits, parts, head, p, i, words);
+/* As the intrinsic does, whose result is copied more often and formed elsewhere than here. */
+INLINE void add_products(__m512i *sum, __m512i w, __m512i q) {
+    __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(*sum) : "v"(w), "v"(q));
+}
+
+INLINE part_sums sum_part(const enum type type, const pair_part *p, const golem_q8 *a) {
+    part_sums sum;
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        sum.of[h][0] = prompt_start(type, &a->minus[h]);
+        PIN(sum.of[h][0]);
+        sum.of[h][1] = sum.of[h][0];
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; v++)
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-            __m512i sum[2][WIDE];
-#pragma GCC unroll 5
-            for (int c = 0; c < columns; c++)
+            __m512i q = broadcast(a->q + 16 * h + 4 * v);
+            PIN(q);
 #pragma GCC unroll 2
-                for (int g = 0; g < 2; g++) {
-                    sum[g][c] = prompt_start(type, &a[c].minus[h]);
-                    PIN(sum[g][c]); /* loaded anew: cheaper than copied */
-                }
-            sum_half(type, bits, parts, head, p, i, fresh, h, a, columns, sum);
-#pragma GCC unroll 5
-            for (int c = 0; c < columns; c++)
-#pragma GCC unroll 2
-                for (int g = 0; g < 2; g++) {
-                    __m512i y = _mm512_sllv_epi32(sum[g][c], broadcast(&a[c].e[h]));
-                    if (has_halves(type)) {
-                        acc[g][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(y), s[g].scale[h], acc[g][c]);
-                    } else {
-                        x[g][c] = h ? _mm512_add_epi32(y, x[g][c]) : y;
-                        PIN(x[g][c]);
-                    }
-                    if (type == T_Q2_K) {
-                        y = _mm512_srai_epi32(broadcast(&a[c].minus[h]), MINUS_SHIFT);
-                        y = _mm512_sllv_epi32(y, broadcast(&a[c].e[h]));
-                        acc[g][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(y), s[g].low[h], acc[g][c]);
-                    }
-                }
+            for (int g = 0; g < 2; g++) add_products(&sum.of[h][g], p->w[g][4 * h + v], q);
         }
-        if (has_halves(type)) continue;
-#pragma GCC unroll 5
-        for (int c = 0; c < columns; c++)
+    return sum;
+}
+
+/* What the sums of a part add to y, the products of its chunk so far with group g. */
+INLINE __m512 scaled_sums(const enum type type, const scales *s, const golem_q8 *a,
+                          const part_sums *sum, const int g, __m512i e0, __m512i e1, __m512 y) {
+    __m512i x0 = _mm512_sllv_epi32(sum->of[0][g], e0), x1 = _mm512_sllv_epi32(sum->of[1][g], e1);
+    if (!has_halves(type))
+        return add_halves(type, _mm512_cvtepi32_ps(_mm512_add_epi32(x0, x1)), s, a, y);
+    y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x0), s->scale[0], y);
+    y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x1), s->scale[1], y);
+    if (type != T_Q2_K) return y;
+    x0 = _mm512_sllv_epi32(_mm512_srai_epi32(broadcast(&a->minus[0]), MINUS_SHIFT), e0);
+    x1 = _mm512_sllv_epi32(_mm512_srai_epi32(broadcast(&a->minus[1]), MINUS_SHIFT), e1);
+    y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x0), s->low[0], y);
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(x1), s->low[1], y);
+}
+
+/* Scales the sums of a part with column c, whose record is a. */
+INLINE void scale_part(const enum type type, const pair_part *p, const int role,
+                       const golem_q8 *a, part_sums sum, const prompt_place *place, int c) {
+    __m512i e0 = broadcast(&a->e[0]), e1 = broadcast(&a->e[1]);
+    __m512 y[2];
+    PIN(e0);
+    PIN(e1);
 #pragma GCC unroll 2
-            for (int g = 0; g < 2; g++)
-                acc[g][c] =
-                    add_halves(type, _mm512_cvtepi32_ps(x[g][c]), s + g, a + c, acc[g][c]);
+    for (int g = 0; g < 2; g++) {
+        const float *acc = place->acc + GOLEM_GROUP * (g * GOLEM_PROMPT_COLUMNS + c);
+        y[g] = role & OPENS ? _mm512_setzero_ps() : _mm512_load_ps(acc);
+        y[g] = scaled_sums(type, &p->s[g], a, &sum, g, e0, e1, y[g]);
     }
-#pragma GCC unroll 5
-    for (int c = 0; c < columns; c++) {
-        __m512 base = _mm512_set1_ps(first[c].base);
 #pragma GCC unroll 2
-        for (int g = 0; g < 2; g++) {
-            float *y = out[g] + GOLEM_GROUP * c;
-            _mm512_storeu_ps(y, _mm512_fmadd_ps(acc[g][c], base, _mm512_loadu_ps(y)));
-        }
+    for (int g = 0; g < 2; g++) {
+        float *out = place->out[g] + GOLEM_GROUP * c;
+        __m512 base = _mm512_set1_ps(place->first[c].base);
+        if (role & CLOSES)
+            _mm512_storeu_ps(out, _mm512_fmadd_ps(y[g], base, _mm512_loadu_ps(out)));
+        else
+            _mm512_store_ps(place->acc + GOLEM_GROUP * (g * GOLEM_PROMPT_COLUMNS + c), y[g]);
     }
 }
 
-/* As dot_pair. */
+/* Adds the products of a part with nc columns, whose records are a[0 ..], to those of its chunk. */
+INLINE void add_part(const enum type type, const pair_part *part, const int role,
+                     const golem_q8 *a, const int nc, const prompt_place *place) {
+    pair_part p = *part;
+    int c = 0;
+#pragma GCC unroll 8
+    for (int v = 0; v < 8; v++)
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) KEEP(p.w[g][v]);
+    part_sums even = sum_part(type, &p, a), odd;
+    for (; c + 2 < nc; c += 2) {
+        odd = sum_part(type, &p, a + c + 1);
+        scale_part(type, &p, role, a + c, even, place, c);
+        even = sum_part(type, &p, a + c + 2);
+        scale_part(type, &p, role, a + c + 1, odd, place, c + 1);
+    }
+    if (c + 1 < nc) odd = sum_part(type, &p, a + c + 1);
+    scale_part(type, &p, role, a + c, even, place, c);
+    if (c + 1 < nc) scale_part(type, &p, role, a + c + 1, odd, place, c + 1);
+}
+
+/* As dot_pair, for at most GOLEM_PROMPT_COLUMNS prompt columns. */
 INLINE void prompt_pair(const enum type type, const int bits, const int parts, const int head,
                         const uint8_t *first, const uint8_t *second, int in, const golem_q8 *a,
                         int n, int nc, float *out_first, float *out_second) {
-#define PROMPT_TILE(FRESH, A, OUT) \
-    add_prompt(type, bits, parts, head, &p, count, FRESH, A, n, WIDE, OUT)
-    PAIR_TILES(WIDE, PROMPT_TILE);
-}
-
-/* One column. */
-INLINE void prompt_column(const enum type type, const int bits, const int parts, const int head,
-                          const uint8_t *first, const uint8_t *second, int in, const golem_q8 *a,
-                          int n, float *out_first, float *out_second) {
+    _Alignas(64) float acc[2 * GOLEM_PROMPT_COLUMNS * GOLEM_GROUP];
     const int size = CHUNK / parts * (head + parts * 64 * bits);
-    float *const out[2] = {out_first, out_second};
-    pair_chunk p;
-    p.group[0] = first, p.group[1] = second;
-    memset(out_first, 0, sizeof(float) * GOLEM_GROUP);
-    memset(out_second, 0, sizeof(float) * GOLEM_GROUP);
-    for (int left = in / 32; left > 0; left -= CHUNK, a += (ptrdiff_t)CHUNK * n) {
-        add_prompt(type, bits, parts, head, &p, left < CHUNK ? left : CHUNK, 1, a, n, 1, out);
-        p.group[0] += size, p.group[1] += size;
+    const uint8_t *group[2] = {first, second};
+    prompt_place place = {a, acc, {out_first, out_second}};
+    sixes words[2];
+    pair_part p;
+    memset(out_first, 0, sizeof(float) * GOLEM_GROUP * (size_t)nc);
+    memset(out_second, 0, sizeof(float) * GOLEM_GROUP * (size_t)nc);
+    for (int left = in / 32; left > 0; left -= CHUNK) {
+        const int count = left < CHUNK ? left : CHUNK;
+        place.first = a;
+        if (has_sixes(type))
+            for (int g = 0; g < 2; g++) words[g] = load_sixes(group[g] + 64);
+        for (int i = 0; i < count; i++, a += n) {
+            const int at = i / parts * (head + parts * 64 * bits), k = i % parts;
+#pragma GCC unroll 2
+            for (int g = 0; g < 2; g++) {
+                const uint8_t *super = group[g] + at, *codes = super + head + k * 64 * bits;
+                if (k == 0) prefetch(super, head);
+                prefetch(codes, 64 * bits);
+                p.s[g] = pair_scales(type, super, k, parts, &words[g]);
+#pragma GCC unroll 8
+                for (int v = 0; v < 8; v++) p.w[g][v] = load_code(type, bits, codes, v);
+            }
+            if (count == 1) add_part(type, &p, OPENS | CLOSES, a, nc, &place);
+            else if (i == 0) add_part(type, &p, OPENS, a, nc, &place);
+            else if (i < count - 1) add_part(type, &p, 0, a, nc, &place);
+            else add_part(type, &p, CLOSES, a, nc, &place);
+        }
+        group[0] += size, group[1] += size;
     }
 }
 
@@ -118,14 +171,8 @@ INLINE void prompt_column(const enum type type, const int bits, const int parts,
         float *out_first, float *out_second) {                                                    \
         float spare[GOLEM_PROMPT_COLUMNS * GOLEM_GROUP];                                          \
         if (!second) second = first, out_second = spare;                                          \
-        if (nc >= WIDE) {                                                                         \
-            prompt_pair(T_##NAME, BITS, COLS / 32, HEAD, first, second, in, a->q + c0, a->n, nc,  \
-                        out_first, out_second);                                                   \
-            return;                                                                               \
-        }                                                                                         \
-        for (int c = 0; c < nc; c++)                                                              \
-            prompt_column(T_##NAME, BITS, COLS / 32, HEAD, first, second, in, a->q + c0 + c,      \
-                          a->n, out_first + GOLEM_GROUP * c, out_second + GOLEM_GROUP * c);       \
+        prompt_pair(T_##NAME, BITS, COLS / 32, HEAD, first, second, in, a->q + c0, a->n, nc,      \
+                    out_first, out_second);                                                       \
     }
 GOLEM_CODE_TYPES(PROMPT)
 
