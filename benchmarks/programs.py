@@ -109,12 +109,17 @@ def _output(name: str, command: list) -> str:
 def bench_samples(program: Golem | Llama, model: Path, flags: list) -> dict[str, list[float]]:
     """One run of a bench program: tokens a second of every repetition, by test (``pp512``)."""
     samples = {}
-    text = _output(program.name, [*program.bench(), "-m", model, "-o", "json", *flags])
-    for record in json.loads(text):
+    for record in bench_records(program, model, flags):
         kind = f"pp{record['n_prompt']}" if record["n_prompt"] else f"tg{record['n_gen']}"
         depth = f"@{record['n_depth']}" if record.get("n_depth") else ""
         samples[kind + depth] = record["samples_ts"]
     return samples
+
+
+def bench_records(program: Golem | Llama, model: Path, flags: list) -> list[dict]:
+    """One run of a bench program: its tests as llama-bench's JSON has them."""
+    text = _output(program.name, [*program.bench(), "-m", model, "-o", "json", *flags])
+    return json.loads(text)
 
 
 def free_port() -> int:

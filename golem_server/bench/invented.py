@@ -11,8 +11,8 @@ import numpy as np
 
 from golem_core.formats.blocks import BlockType, by_name, random_blocks
 from golem_core.formats.writer import TensorSource, write_gguf
-from golem_server.bench import gemma4, qwen35
-from golem_server.bench.quantised import MIXTURES, type_of
+from golem_server.bench import gemma4, prism, qwen35
+from golem_server.bench.quantised import MIXTURES, PRISM, type_of
 from golem_server.bench.shapes import SHAPES, Gemma4Shape, Qwen35Shape, Shape
 from golem_server.bench.vocabulary import byte_level, gemma_pieces, sentencepiece
 
@@ -71,6 +71,8 @@ def metadata(shape: Shape, mixture: str) -> dict[str, Any]:
         return keys | gemma4.header(shape) | gemma_pieces(shape.vocabulary)
     if isinstance(shape, Qwen35Shape):
         keys |= qwen35.header(shape)
+        if mixture in PRISM:
+            keys |= prism.contract(shape, mixture, _sizes(shape))
     if a == "gemma3":
         return keys | sentencepiece(shape.vocabulary)
     return keys | byte_level(shape.vocabulary, shape.pre)
@@ -79,11 +81,7 @@ def metadata(shape: Shape, mixture: str) -> dict[str, Any]:
 def tensors(shape: Shape, mixture: str, seed: int) -> Iterator[TensorSource]:
     """The tensors of such a model, made when they are written."""
     rng = np.random.default_rng(seed)
-    table = (shape.vocabulary, shape.width)
-    rows = {"output_norm": (shape.width,), "token_embd": table}
-    if not shape.tied:
-        rows["output"] = table
-    for name, size in rows.items():
+    for name, size in _top(shape).items():
         yield _tensor(shape, mixture, rng, name, size)
     factors = None
     if isinstance(shape, Gemma4Shape):
@@ -97,6 +95,21 @@ def tensors(shape: Shape, mixture: str, seed: int) -> Iterator[TensorSource]:
     for block in range(shape.blocks):
         for name, size in _block(shape, block).items():
             yield _tensor(shape, mixture, rng, name, size, block)
+
+
+def _top(shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the tensors outside of blocks that every decoder has."""
+    table = (shape.vocabulary, shape.width)
+    found: dict[str, tuple[int, ...]] = {"output_norm": (shape.width,), "token_embd": table}
+    return found if shape.tied else found | {"output": table}
+
+
+def _sizes(shape: Qwen35Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Full names and shapes of all tensors of a delta net."""
+    yield from ((qwen35.full_name(name), size) for name, size in _top(shape).items())
+    for i in range(shape.blocks):
+        for name, size in _block(shape, i).items():
+            yield f"blk.{i}.{qwen35.full_name(name)}", size
 
 
 def _block(shape: Shape, block: int) -> dict[str, tuple[int, ...]]:

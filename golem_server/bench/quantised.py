@@ -50,7 +50,7 @@ _UNQUANTISED = ("F32", "F16", "BF16")
 _VALUES = ("attn_v", "attn_qkv")
 _TABLES = ("token_embd", "per_layer_token_embd")
 _TERNARY = ("TQ1_0", "TQ2_0", "Q2_0")
-_PRISM = ("PQ2_0", "PTQ1_0")  # every matrix is ternary, but for the smallest
+PRISM = ("PQ2_0", "PTQ1_0")  # every matrix is ternary, but for the smallest
 
 
 def type_of(mixture: str, shape: Shape, name: str, width: int, block: int = 0) -> BlockType:
@@ -70,7 +70,7 @@ def _wanted(mixture: str, shape: Shape, name: str, width: int, block: int) -> st
         return "F32"
     if main in _UNQUANTISED:
         return main
-    if mixture in _PRISM:
+    if mixture in PRISM:
         return "BF16" if name in ("ssm_alpha", "ssm_beta") else main
     if name == "per_layer_model_proj":
         return "BF16"  # it is left as it was published

@@ -103,6 +103,19 @@ def test_a_written_model_is_whole_for_golem_and_for_the_gguf_package(name, tmp_p
     assert theirs == {n: t.type.name for n, t in model.file.tensors.items()}
 
 
+def test_prismmls_types_come_with_the_rotations_of_their_files(tmp_path):
+    """As Ternary-Bonsai-2-27B has them: 401 folded matrices, the embedding, blocks of 1024."""
+    keys = metadata(SHAPES["qwen35-27b"], "PQ2_0")
+    assert len(keys["prism.hadamard.weight_names"]) == 401
+    assert keys["prism.hadamard.block_size"] == 1024
+    assert keys["prism.hadamard.sign_widths"].tolist() == [5120, 6144, 17408]
+    path = write_invented(tmp_path / "m.gguf", tiny.SHAPES["qwen35"], "PTQ1_0", seed=1)
+    model = load_plugins().architecture("qwen35")(GGUF.open(path))
+    turned = [node for node in model.program(32, 32).nodes if node.op == "hadamard"]
+    assert len(turned) == 2 + 4 * tiny.SHAPES["qwen35"].blocks  # after the table, before the head
+    assert not any(k.startswith("prism.") for k in metadata(SHAPES["qwen35-27b"], "TQ2_0"))
+
+
 def test_a_seed_decides_the_weights(tmp_path):
     files = [
         write_invented(tmp_path / f"{i}.gguf", tiny.SHAPES["llama"], "Q4_0", seed).read_bytes()
