@@ -13,11 +13,13 @@ import json
 import random
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from golem_core.formats.gguf import GGUF
 
+LIMIT_SECONDS = 3600  # for one answer
 SEED = 1
 NORMAL = 1  # the type of a token that is text
 
@@ -28,13 +30,15 @@ class ClientError(RuntimeError):
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer: when it was asked for, its first and last token (seconds), and its counts."""
+    """One answer: when it was asked for, its first and last token (seconds), and its counts.
+
+    read: tokens of the prompt that the server had to read, because no slot held them.
+    """
 
     asked: float
     first: float
     last: float
-    prompt: int
-    cached: int
+    read: int
     drawn: int
 
 
@@ -65,7 +69,22 @@ class Together:
 
 
 async def ask(port: int, text: list[int], length: int, together: Together | None = None) -> Answer:
-    """Streams one completion of ``length`` tokens. Raises ClientError for anything but a 200."""
+    """Streams one completion of ``length`` tokens.
+
+    Raises ClientError for anything but a 200, and after LIMIT_SECONDS.
+    """
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            return await _ask(port, text, length, together)
+    except TimeoutError:
+        raise ClientError(f"no whole answer within {LIMIT_SECONDS} s") from None
+    finally:
+        if together is not None:
+            together.all_drawing.set()
+            together.one_done.set()
+
+
+async def _ask(port: int, text: list[int], length: int, together: Together | None) -> Answer:
     body = json.dumps(
         {
             "prompt": text,
@@ -74,7 +93,6 @@ async def ask(port: int, text: list[int], length: int, together: Together | None
             "top_k": 40,
             "seed": SEED,
             "stream": True,
-            "stream_options": {"include_usage": True},
             "ignore_eos": True,
         }
     ).encode()
@@ -85,25 +103,26 @@ async def ask(port: int, text: list[int], length: int, together: Together | None
         b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     )
     first = last = 0.0
-    usage: dict = {}
+    refusal = end = b""
     status = await reader.readline()
     while line := await reader.readline():
         if not line.startswith(b"data: {"):
+            refusal = line[:300]
             continue
         now = time.perf_counter()
         if together is not None and not first:
             together.first()
         first, last = first or now, now
-        if b'"usage"' in line:
-            usage = json.loads(line[6:]).get("usage") or usage
+        if b'"timings"' in line:
+            end = line
     writer.close()
-    if together is not None:
-        together.all_drawing.set()
-        together.one_done.set()
-    if b" 200 " not in status or not usage:
-        raise ClientError(f"answered {status.decode(errors='replace').strip() or 'nothing'!r}")
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-    return Answer(asked, first, last, usage["prompt_tokens"], cached, usage["completion_tokens"])
+    if b" 200 " not in status or not end:
+        what = status.decode(errors="replace").strip() or "nothing"
+        raise ClientError(f"answered {what!r} to {len(text)} tokens and {length} more: {refusal!r}")
+    timings = json.loads(end[6:])["timings"]
+    if timings["predicted_n"] < length:
+        raise ClientError(f"drew {timings['predicted_n']} of {length} tokens")
+    return Answer(asked, first, last, timings["prompt_n"], timings["predicted_n"])
 
 
 async def _busy(port: int) -> tuple[float, float]:
@@ -137,34 +156,29 @@ async def _together(port: int, texts: list[list[int]], length: int):
 class Round:
     """What one round of clients saw.
 
-    total: drawn tokens a second from the first request to the last token. drawing: the sum of the
-    clients' own rates, each between its first and its last token. reading: prompt tokens a second
-    until the last client has its first token. first: median seconds to a first token. shared:
-    conversations a pass while all draw, None where the server does not tell.
+    total: drawn tokens a second from the first request to the last token. reading: prompt tokens
+    a second until the last client has its first token. Of the same prompts asked again, which
+    the server then holds, so that all begin to draw together: drawing: the sum of the clients' own
+    rates, each between its first and its last token; shared: conversations a pass while all draw,
+    None where the server does not tell.
     """
 
     total: float
-    drawing: float
     reading: float
-    first: float
+    drawing: float
     shared: float | None
 
 
-def round_of(
-    port: int, words: list[int], *, clients: int, read: int, drawn: int, seed: int
-) -> Round:
-    """``clients`` new prompts of ``read`` tokens at once, each answered with ``drawn``."""
-    texts = [prompt(words, read, seed * 1000 + i) for i in range(clients)]
-    answers, shared = asyncio.run(_together(port, texts, drawn))
-    start = min(a.asked for a in answers)
-    all_reading = max(a.first for a in answers)
-    rates = [(a.drawn - 1) / (a.last - a.first) for a in answers if a.last > a.first]
-    waits = sorted(a.first - a.asked for a in answers)
+def round_of(port: int, words: list[int], *, read: int, drawn: int, seeds: Iterable[int]) -> Round:
+    """A new prompt of ``read`` tokens a seed, all at once, each answered with ``drawn``; twice."""
+    texts = [prompt(words, read, seed) for seed in seeds]
+    new, _ = asyncio.run(_together(port, texts, drawn))
+    held, shared = asyncio.run(_together(port, texts, drawn))
+    start = min(a.asked for a in new)
     return Round(
-        total=sum(a.drawn for a in answers) / (max(a.last for a in answers) - start),
-        drawing=sum(rates),
-        reading=sum(a.prompt - a.cached for a in answers) / (all_reading - start),
-        first=waits[len(waits) // 2],
+        total=sum(a.drawn for a in new) / (max(a.last for a in new) - start),
+        reading=sum(a.read for a in new) / (max(a.first for a in new) - start),
+        drawing=sum((a.drawn - 1) / (a.last - a.first) for a in held),
         shared=shared,
     )
 
@@ -179,3 +193,20 @@ def first_tokens(port: int, words: list[int], length: int, seed: int) -> tuple[f
     once = asyncio.run(ask(port, text, 8))
     again = asyncio.run(ask(port, text + prompt(words, 64, seed + 1), 8))
     return 1000 * (once.first - once.asked), 1000 * (again.first - again.asked)
+
+
+def at_depth(
+    port: int, words: list[int], depth: int, *, read: int, drawn: int, repeats: int
+) -> tuple[list[float], list[float]]:
+    """Tokens a second read and drawn behind ``depth`` positions, which are read once before.
+
+    Each of the repeats goes on from there with ``read`` other tokens.
+    """
+    begin = prompt(words, depth, 0)
+    asyncio.run(ask(port, begin, 1))
+    reading, drawing = [], []
+    for seed in range(1, repeats + 1):
+        answer = asyncio.run(ask(port, begin + prompt(words, read, seed), drawn))
+        reading.append(answer.read / (answer.first - answer.asked))
+        drawing.append((answer.drawn - 1) / (answer.last - answer.first))
+    return reading, drawing

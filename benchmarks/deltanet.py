@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.compare import peer_may_fail, peers_of
-from benchmarks.programs import Golem, Llama, bench_records
+from benchmarks.programs import Golem, Llama
 from golem_server.bench.invented import parse, write_invented
 from golem_server.bench.report import STEADY
 from golem_server.bench.shapes import SHAPES, Shape
@@ -56,7 +56,7 @@ def part_of(shape: Shape, blocks: int) -> Shape:
 def file_of(name: str, blocks: int, kind: str, folder: Path) -> Path:
     """The file of a part of a shape, written where it is not there yet."""
     shape, mixture = parse(f"{name}:{kind}")
-    path = folder / f"{shape}-{blocks}-blocks-{mixture.lower()}.gguf"
+    path = folder.absolute() / f"{shape}-{blocks}-blocks-{mixture.lower()}.gguf"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
@@ -76,7 +76,7 @@ def by_the_clock(program, path: Path, work: Work, threads: int) -> tuple[list[fl
     """Tokens a second of every repetition, and what share of a plain read golem's were."""
     repetitions = 1 if work.count <= 16 else 3 if work.name == "drawing" else 2
     flags = [*work.flags, "-t", threads, "-r", repetitions]
-    (record,) = bench_records(program, path, flags)
+    (record,) = program.records(path, flags)
     share, spread = record.get("read_share"), record.get("read_spread")
     return record["samples_ts"], [] if share is None else [(share, spread)]
 
@@ -86,7 +86,7 @@ def by_processor(program, path: Path, work: Work) -> list[float]:
     spent, more = [], 1 if isinstance(program, Llama) and work.name == "prompt" else 4
     for repetitions in (1, 1 + more):
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        bench_records(program, path, [*work.flags, "-t", 1, "-r", repetitions])
+        program.records(path, [*work.flags, "-t", 1, "-r", repetitions])
         spent.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)
     return [more * work.count / max(spent[1] - spent[0], 1e-9)]
 
@@ -148,7 +148,7 @@ def share_of(found: list[tuple[float, float]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
-    add("--peer", type=Path, action="append", default=[], metavar="FOLDER")
+    add("--peer", action="append", default=[], metavar="FOLDER")
     add("--build-peer", action="store_true", help="build a peer that is missing")
     add("--shape", default="qwen35-27b")
     add("--blocks", type=int, default=8, help="of the shape's blocks (8)")

@@ -1,24 +1,28 @@
 """The lines of benchmarks/compare.py: what each is, and how a program's samples of it are made.
 
-Lines that one run of a program can give together are measured together.
+Lines that one start of a program can give together are a part, and are measured together.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count as counting
 from pathlib import Path
 
-from benchmarks.clients import first_tokens, round_of, words_of
-from benchmarks.programs import Golem, Llama, bench_samples, serving
+from benchmarks.clients import at_depth, first_tokens, round_of, words_of
+from benchmarks.programs import Golem, Llama, serving
+from golem_core.formats.gguf import GGUF
 
 CLIENTS = (1, 2, 4, 8)
 WIDTHS = (16, 32, 64, 128, 256, 512)
 DEPTHS = (0, 448)  # of conversations that draw together without HTTP
+LONG_PROMPT = 4096
+DEEP = 32000  # what models trained on 32,768 positions have room for
 PROMPT, DRAWN = 256, 64  # of a client
 LONG = 2000  # tokens of the prompt whose first token is waited for
-REPETITIONS = 3
+SLOT = 1024  # positions of a client's slot
+SMALL = 300 << 20  # bytes of a file up to which a turn repeats what is short
 
 
 @dataclass(frozen=True)
@@ -31,107 +35,161 @@ class Line:
     what: str
 
 
-def _lines() -> Iterator[Line]:
-    for name, what in (
-        ("pp512", "a prompt of 512"),
-        ("pp4096", "a prompt of 4096"),
-        ("tg64", "64 drawn by one conversation"),
-        ("tg64@4096", "the same at depth 4096"),
-        ("pp512@32768", "a prompt of 512 at depth 32768"),
-        ("tg64@32768", "64 drawn at depth 32768"),
-    ):
-        yield Line(name, "t/s", 1, what)
-    for width in WIDTHS:
-        yield Line(f"pp512/{width}", "t/s", 1, f"a prompt of 512 in passes of {width} columns")
-    for depth in DEPTHS:
-        for count in CLIENTS:
-            what = f"{count} conversations drawing 32 each at depth {depth}, without HTTP"
-            yield Line(f"{count}x tg32@{depth}", "t/s", 1, what)
-    for count in CLIENTS:
-        who = f"{count} client{'s' * (count > 1)}"
-        yield Line(f"{who} total", "t/s", 1, "HTTP: drawn, over the time from request to the end")
-        yield Line(f"{who} drawing", "t/s", 1, "HTTP: the sum of the clients' rates of drawing")
-        yield Line(f"{who} reading", "t/s", 1, "HTTP: prompts, until all have a first token")
-        yield Line(f"{who} a pass", "", 0, "HTTP: conversations a pass while all draw")
-    yield Line("first token", "ms", -1, f"HTTP: to the first token of a prompt of {LONG} tokens")
-    yield Line("second turn", "ms", -1, "HTTP: to the first token of that and 64 tokens more")
+@dataclass(frozen=True)
+class Turn:
+    """One turn of a program. wanted: names of lines. number: counts rounds, from 0."""
+
+    program: Golem | Llama
+    model: Path
+    wanted: frozenset[str]
+    threads: int
+    number: int
+
+    @property
+    def repeats(self) -> int:
+        return 2 if self.model.stat().st_size < SMALL else 1
 
 
-LINES = tuple(_lines())
-Program = Golem | Llama
 Made = Iterator[tuple[str, list[float]]]
 
 
-def measure(program: Program, model: Path, lines: list[Line], threads: int, number: int) -> Made:
-    """(line, samples) of one turn of a program. number: of the turn, so that prompts are new."""
-    wanted = {line.name for line in lines}
-    for part in (_bench, _widths, _conversations, _clients, _first_tokens):
-        for name, values in part(program, model, wanted, threads, number):
-            if name in wanted and values:
-                yield name, values
+@dataclass(frozen=True)
+class Part:
+    """Lines that are measured together. once: in one round, because they take long.
+
+    positions: the model must have been trained on so many.
+    """
+
+    lines: tuple[Line, ...]
+    measure: Callable[[Turn], Made]
+    once: bool = False
+    positions: int = 0
 
 
-def _bench(program: Program, model: Path, wanted: set[str], threads: int, number: int) -> Made:
-    for flags in bench_flags([n for n in wanted if n[:2] in ("pp", "tg") and "/" not in n]):
-        common = ["-t", threads, "-r", REPETITIONS]
-        yield from bench_samples(program, model, [*flags, *common]).items()
+def _rate(name: str, what: str) -> Line:
+    return Line(name, "t/s", 1, what)
 
 
-def bench_flags(tests: list[str]) -> Iterator[list]:
-    """The fewest bench runs that cover the tests, as flags of llama-bench and golem-bench."""
-    by_depth = defaultdict(lambda: ([], []))
-    for test in tests:
-        kind, _, depth = test.partition("@")
-        by_depth[depth or "0"][kind.startswith("tg")].append(kind[2:])
-    for depth, (prompts, draws) in sorted(by_depth.items()):
-        flags = ["-p", ",".join(sorted(prompts)) or "0", "-n", ",".join(sorted(draws)) or "0"]
-        yield flags if depth == "0" else [*flags, "-d", depth]
+def _bench(turn: Turn) -> Made:
+    prompts, draws = [512] * ("pp512" in turn.wanted), [64] * ("tg64" in turn.wanted)
+    yield from turn.program.bench(turn.model, prompts, draws, turn.threads, 3).items()
 
 
-def _widths(program: Program, model: Path, wanted: set[str], threads: int, number: int) -> Made:
-    for width in WIDTHS:
-        if f"pp512/{width}" in wanted:
-            flags = ["-p", 512, "-n", 0, "-t", threads, "-r", REPETITIONS, *program.width(width)]
-            yield f"pp512/{width}", bench_samples(program, model, flags)["pp512"]
+def _long(turn: Turn) -> Made:
+    rates = turn.program.deep(turn.model, LONG_PROMPT, 64, turn.threads, turn.repeats)
+    yield f"pp{LONG_PROMPT}", rates.reading
+    yield f"tg64@{LONG_PROMPT}", rates.drawing
 
 
-def _conversations(
-    program: Program, model: Path, wanted: set[str], threads: int, number: int
-) -> Made:
-    for depth in DEPTHS:
-        counts = [count for count in CLIENTS if f"{count}x tg32@{depth}" in wanted]
-        if counts:
-            samples = program.conversations(model, counts, depth, 32, threads)
-            yield from ((f"{count}x tg32@{depth}", samples[count]) for count in counts)
+def _widths(turn: Turn) -> Made:
+    widths = [width for width in WIDTHS if f"pp512/{width}" in turn.wanted]
+    rates = turn.program.widths(turn.model, 512, widths, turn.threads, turn.repeats)
+    yield from ((f"pp512/{width}", values) for width, values in rates.items())
 
 
-def _clients(program: Program, model: Path, wanted: set[str], threads: int, number: int) -> Made:
-    """A server for each number of clients: a short round to warm up, then the repetitions."""
-    for count in CLIENTS:
-        who = f"{count} client{'s' * (count > 1)}"
-        if not any(name.startswith(f"{who} ") for name in wanted):
-            continue
-        words = words_of(model)
-        with serving(program, model, parallel=count, context=1024, threads=threads) as port:
-            round_of(port, words, clients=count, read=16, drawn=8, seed=number)
-            seeds = range(1 + number * 100, 1 + number * 100 + REPETITIONS)
-            made = [
-                round_of(port, words, clients=count, read=PROMPT, drawn=DRAWN, seed=seed)
-                for seed in seeds
-            ]
-        yield f"{who} total", [r.total for r in made]
-        yield f"{who} drawing", [r.drawing for r in made]
-        yield f"{who} reading", [r.reading for r in made]
-        yield f"{who} a pass", [r.shared for r in made if r.shared is not None]
+def _conversations(turn: Turn) -> Made:
+    names = {(d, n): f"{n}x tg32@{d}" for d in DEPTHS for n in CLIENTS}
+    wanted = [key for key, name in names.items() if name in turn.wanted]
+    depths, counts = (sorted({key[i] for key in wanted}) for i in (0, 1))
+    rates = turn.program.conversations(turn.model, depths, counts, 32, turn.threads)
+    yield from ((names[d, n], rates[d][n]) for d, n in wanted)
 
 
-def _first_tokens(
-    program: Program, model: Path, wanted: set[str], threads: int, number: int
-) -> Made:
-    if not wanted & {"first token", "second turn"}:
-        return
-    with serving(program, model, parallel=1, context=8192, threads=threads) as port:
-        seeds = range(1 + number * 100, 1 + number * 100 + 10 * REPETITIONS, 10)
-        made = [first_tokens(port, words_of(model), LONG, seed) for seed in seeds]
+def _who(count: int) -> str:
+    return f"{count} client{'s' * (count > 1)}"
+
+
+def _clients(turn: Turn) -> Made:
+    """One server for all numbers of clients: a short round to warm up, then prompts all new."""
+    words, seeds = words_of(turn.model), counting(1_000_000 * turn.number)
+    counts = [n for n in CLIENTS if any(w.startswith(f"{_who(n)} ") for w in turn.wanted)]
+
+    def one(port: int, clients: int, read: int, drawn: int):
+        mine = [next(seeds) for _ in range(clients)]
+        return round_of(port, words, read=read, drawn=drawn, seeds=mine)
+
+    with serving(
+        turn.program, turn.model, parallel=max(counts), context=SLOT, threads=turn.threads
+    ) as port:
+        one(port, max(counts), 16, 8)
+        for count in counts:
+            made = [one(port, count, PROMPT, DRAWN) for _ in range(turn.repeats)]
+            yield f"{_who(count)} total", [r.total for r in made]
+            yield f"{_who(count)} reading", [r.reading for r in made]
+            yield f"{_who(count)} drawing", [r.drawing for r in made]
+            yield f"{_who(count)} a pass", [r.shared for r in made if r.shared is not None]
+
+
+def _first_tokens(turn: Turn) -> Made:
+    words, seeds = words_of(turn.model), range(2, 2 + 2 * turn.repeats, 2)
+    with serving(
+        turn.program, turn.model, parallel=1, context=2 * SLOT + LONG, threads=turn.threads
+    ) as port:
+        first_tokens(port, words, 64, 0)
+        made = [first_tokens(port, words, LONG, 1000 * turn.number + seed) for seed in seeds]
     yield "first token", [first for first, _ in made]
     yield "second turn", [second for _, second in made]
+
+
+def _deep(turn: Turn) -> Made:
+    words = words_of(turn.model)
+    with serving(
+        turn.program, turn.model, parallel=1, context=DEEP + 640, threads=turn.threads
+    ) as port:
+        reading, drawing = at_depth(port, words, DEEP, read=512, drawn=64, repeats=3)
+    yield f"pp512@{DEEP}", reading
+    yield f"tg64@{DEEP}", drawing
+
+
+def _parts() -> Iterator[Part]:
+    lines = _rate("pp512", "a prompt of 512"), _rate("tg64", "64 drawn by one conversation")
+    yield Part(lines, _bench)
+    lines = (
+        _rate(f"pp{LONG_PROMPT}", f"a prompt of {LONG_PROMPT}"),
+        _rate(f"tg64@{LONG_PROMPT}", f"64 drawn behind {LONG_PROMPT} positions"),
+    )
+    yield Part(lines, _long)
+    named = ((w, f"a prompt of 512 in passes of {w} columns") for w in WIDTHS)
+    yield Part(tuple(_rate(f"pp512/{w}", what) for w, what in named), _widths)
+    drawing = tuple(
+        _rate(f"{n}x tg32@{d}", f"{n} conversations drawing 32 each at depth {d}, without HTTP")
+        for d in DEPTHS
+        for n in CLIENTS
+    )
+    yield Part(drawing, _conversations)
+    clients = (
+        (
+            _rate(f"{_who(n)} total", "HTTP: drawn, over the time from request to the end"),
+            _rate(f"{_who(n)} reading", "HTTP: prompts, until all have a first token"),
+            _rate(f"{_who(n)} drawing", "HTTP: sum of the clients' rates, prompts already read"),
+            Line(f"{_who(n)} a pass", "", 0, "HTTP: conversations a pass while all draw"),
+        )
+        for n in CLIENTS
+    )
+    yield Part(tuple(line for four in clients for line in four), _clients)
+    lines = (
+        Line("first token", "ms", -1, f"HTTP: to the first token of a prompt of {LONG} tokens"),
+        Line("second turn", "ms", -1, "HTTP: to the first token of that and 64 tokens more"),
+    )
+    yield Part(lines, _first_tokens)
+    lines = (
+        _rate(f"pp512@{DEEP}", f"HTTP: a prompt of 512 behind {DEEP} positions"),
+        _rate(f"tg64@{DEEP}", f"HTTP: 64 drawn behind {DEEP + 512} positions"),
+    )
+    yield Part(lines, _deep, once=True, positions=DEEP + 640)
+
+
+PARTS = tuple(_parts())
+LINES = tuple(line for part in PARTS for line in part.lines)
+
+
+def measure(part: Part, turn: Turn) -> dict[str, list[float]]:
+    """Samples of the part's lines that are wanted, by line."""
+    return {name: list(v) for name, v in part.measure(turn) if name in turn.wanted and v}
+
+
+def trained_on(model: Path) -> int:
+    """Positions a model was trained on; 0 where its file does not say."""
+    with GGUF.open(model) as file:
+        keys = file.metadata
+        return int(keys.get(f"{keys.get('general.architecture')}.context_length", 0))

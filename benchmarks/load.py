@@ -56,7 +56,7 @@ def touch(path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="+", metavar="MODEL")
-    parser.add_argument("--peer", type=Path, action="append", default=[], metavar="FOLDER")
+    parser.add_argument("--peer", action="append", default=[], metavar="FOLDER")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", dest="folder", type=Path, default=Path("models"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -15,8 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ref.build_peer import SOURCES, Source
 from ref.peer import Peer
 
+LIMIT_SECONDS = 3600  # for one run of a bench program: 32,000 positions of a 4B take half of it
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("golem_core", "golem_plugins", "golem_server")
+SOURCE_SUFFIXES = {".py", ".pyx", ".pxd", ".h", ".c"}
+TOGETHER = 2  # repeats of conversations that draw together
+SPARE = 64  # positions a batched bench has beyond what it fills
 START_SECONDS = 300  # for a server to load its model and answer /health
 REST_SECONDS, LOOK, IDLE = 60, 0.25, 0.05  # to come to rest; between looks; share of a core then
 
@@ -26,34 +34,76 @@ class ProgramError(RuntimeError):
 
 
 @dataclass(frozen=True)
+class Deep:
+    """Rates at a depth, tokens a second of each repeat: prompts of that length, and draws there."""
+
+    reading: list[float]
+    drawing: list[float]
+
+
+Rates = dict[str, list[float]]  # by test, such as pp512: tokens a second of each repeat
+Together = dict[int, dict[int, list[float]]]  # by depth and number of conversations
+
+
+@dataclass(frozen=True)
 class Golem:
     """golem out of this Python environment."""
 
     name: str = "golem"
+    folder: Path | None = None  # to be run in; None: this one
 
-    def bench(self) -> list[str]:
-        return [sys.executable, "-c", "from golem_server.bench import main; main()"]
+    @property
+    def build(self) -> str:
+        """A name for what its sources are at this moment."""
+        found = hashlib.sha256()
+        for path in sorted(path for folder in PACKAGES for path in ROOT.glob(f"{folder}/**/*")):
+            if path.suffix in SOURCE_SUFFIXES:
+                found.update(path.read_bytes())
+        return f"sources {found.hexdigest()[:12]}"
 
     def server(self, model: Path, port: int, parallel: int, context: int, threads: int) -> list:
         start = [sys.executable, "-c", "from golem_server.cli import main; main()"]
         flags = ["-model", model, "-addr", f"127.0.0.1:{port}", "-threads", threads]
         return [*start, *flags, "-parallel", parallel, "-context", parallel * context]
 
-    def width(self, columns: int) -> list:
-        """Flags of a bench whose passes hold at most so many columns."""
-        return ["-w", columns]
+    def bench(
+        self, model: Path, prompts: list[int], draws: list[int], threads: int, repeats: int
+    ) -> Rates:
+        flags = ["-p", _list(prompts), "-n", _list(draws), "-r", repeats, "-t", threads]
+        return {r["test"]: r["samples_ts"] for r in self.records(model, flags)}
 
-    def conversations(self, model: Path, counts: list[int], depth: int, drawn: int, threads: int):
-        """Tokens a second of conversations that draw together, by their number, without HTTP."""
-        flags = ["-p", 0, "-n", drawn, "-d", depth, "-b", ",".join(map(str, counts))]
-        command = [*self.bench(), "-m", model, "-o", "json", "-r", 3, "-t", threads, *flags]
-        made = json.loads(_output(self.name, command))
-        return {record["n_conversations"]: record["samples_ts"] for record in made}
+    def deep(self, model: Path, depth: int, drawn: int, threads: int, repeats: int) -> Deep:
+        common = ["-t", threads, "-r", repeats]
+        read = self.records(model, ["-p", depth, "-n", 0, *common, "--no-warmup"])
+        drew = self.records(model, ["-p", 0, "-n", drawn, "-d", depth, *common])
+        return Deep(read[0]["samples_ts"], drew[0]["samples_ts"])
+
+    def widths(
+        self, model: Path, prompt: int, widths: list[int], threads: int, repeats: int
+    ) -> dict[int, list[float]]:
+        """Rates of a prompt by how many columns a pass holds at most."""
+        flags = ["-p", prompt, "-n", 0, "-r", repeats, "-t", threads, "-w", _list(widths)]
+        return {r["n_ubatch"]: r["samples_ts"] for r in self.records(model, flags)}
+
+    def conversations(
+        self, model: Path, depths: list[int], counts: list[int], drawn: int, threads: int
+    ) -> Together:
+        """Rates of conversations that draw together, without HTTP."""
+        flags = ["-p", 0, "-n", drawn, "-d", _list(depths), "-b", _list(counts)]
+        rates: Together = {depth: {} for depth in depths}
+        for r in self.records(model, [*flags, "-r", TOGETHER, "-t", threads]):
+            rates[r["n_depth"]][r["n_conversations"]] = r["samples_ts"]
+        return rates
+
+    def records(self, model: Path, flags: list) -> list[dict]:
+        """One run of its bench program: tests as llama-bench's JSON has them."""
+        start = [sys.executable, "-c", "from golem_server.bench import main; main()"]
+        return json.loads(_output(self, [*start, "-m", model, "-o", "json", *flags]))
 
 
 @dataclass(frozen=True)
 class Llama:
-    """A llama.cpp that ref.build_peer built."""
+    """A llama.cpp that ref.build_peer built, with the flags that serve it best."""
 
     peer: Peer
 
@@ -61,65 +111,106 @@ class Llama:
     def name(self) -> str:
         return self.peer.describe["name"]
 
-    def bench(self) -> list[str]:
-        return [str(self.peer.program("llama-bench")), *self.peer.describe["bench"]]
+    @property
+    def folder(self) -> Path:
+        """To be run in, as ik_llama.cpp leaves a log behind."""
+        return self.peer.folder
+
+    @property
+    def _flags(self) -> Source:
+        return SOURCES[self.name]
 
     def server(self, model: Path, port: int, parallel: int, context: int, threads: int) -> list:
-        start = [self.peer.program("llama-server"), *self.peer.describe["server"]]
+        own = self._flags.server if parallel > 1 else self._flags.alone
         flags = ["-m", model, "--host", "127.0.0.1", "--port", port, "-t", threads, "-tb", threads]
-        return [*start, *flags, "-np", parallel, "-c", parallel * context, "--metrics"]
+        start = [self.peer.program("llama-server"), *own, *flags, "--metrics", "-cram", 0]
+        return [*start, "-np", parallel, "-c", parallel * context]
 
-    def width(self, columns: int) -> list:
-        """Flags of a bench whose passes hold at most so many columns."""
-        return ["-ub", columns]
+    def bench(
+        self, model: Path, prompts: list[int], draws: list[int], threads: int, repeats: int
+    ) -> Rates:
+        flags = ["-p", _list(prompts), "-n", _list(draws), "-r", repeats, "-t", threads]
+        return {
+            f"pp{r['n_prompt']}" if r["n_prompt"] else f"tg{r['n_gen']}": r["samples_ts"]
+            for r in self.records(model, flags)
+        }
 
-    def conversations(self, model: Path, counts: list[int], depth: int, drawn: int, threads: int):
-        """Tokens a second of conversations that draw together, by their number, without HTTP."""
-        context = max(counts) * (max(depth, 1) + drawn) + 64
-        flags = ["-npp", max(depth, 1), "-ntg", drawn, "-npl", ",".join(map(str, counts))]
-        start = [self.peer.program("llama-batched-bench"), *self.peer.describe["server"]]
-        command = [*start, "-m", model, "-c", context, "-t", threads, "-tb", threads, *flags]
-        samples: dict[int, list[float]] = {count: [] for count in counts}
-        for _ in range(3):
-            for count, rate in batched_rates(_output(self.name, command)):
-                samples[count].append(rate)
-        return samples
+    def deep(self, model: Path, depth: int, drawn: int, threads: int, repeats: int) -> Deep:
+        flags = ["-npp", depth, "-ntg", _list([drawn] * repeats), "-npl", 1]
+        made = list(self._batched(model, depth + drawn, threads, flags, self._flags.alone))
+        return Deep([r["S_PP t/s"] for r in made], [r["S_TG t/s"] for r in made])
+
+    def widths(
+        self, model: Path, prompt: int, widths: list[int], threads: int, repeats: int
+    ) -> dict[int, list[float]]:
+        """Rates of a prompt by how many columns a pass holds at most."""
+        flags = ["-p", prompt, "-n", 0, "-r", repeats, "-t", threads, "-ub", _list(widths)]
+        return {r["n_ubatch"]: r["samples_ts"] for r in self.records(model, flags)}
+
+    def conversations(
+        self, model: Path, depths: list[int], counts: list[int], drawn: int, threads: int
+    ) -> Together:
+        """Rates of conversations that draw together, without HTTP."""
+        rates: Together = {depth: {count: [] for count in counts} for depth in depths}
+        lengths = {max(depth, 1): depth for depth in depths}  # one position at least is read
+        context = max(counts) * (max(lengths) + drawn)
+        flags = ["-npp", _list(list(lengths)), "-ntg", drawn, "-npl", _list(counts * TOGETHER)]
+        for r in self._batched(model, context, threads, flags, self._flags.server):
+            rates[lengths[int(r["PP"])]][int(r["B"])].append(r["S_TG t/s"])
+        return rates
+
+    def records(self, model: Path, flags: list) -> list[dict]:
+        """One run of its bench program: tests as llama-bench's JSON has them."""
+        start = [self.peer.program("llama-bench"), *self._flags.bench]
+        return json.loads(_output(self, [*start, "-m", model, "-o", "json", *flags]))
+
+    def _batched(
+        self, model: Path, context: int, threads: int, flags: list, own: tuple
+    ) -> Iterator[dict[str, float]]:
+        start = [self.peer.program("llama-batched-bench"), *own, "-m", model]
+        common = ["-c", context + SPARE, "-t", threads, "-tb", threads]
+        done = _whole(self, [*start, *common, *flags])
+        yield from batched_rows(done.stdout + done.stderr)  # ik_llama.cpp logs its table
 
 
-def batched_rates(text: str) -> Iterator[tuple[int, float]]:
-    """Conversations and tokens a second they drew, of the table llama-batched-bench prints."""
+def _list(numbers: list[int]) -> str:
+    """1,2,4; 0 for none."""
+    return ",".join(map(str, numbers)) or "0"
+
+
+def batched_rows(text: str) -> Iterator[dict[str, float]]:
+    """The rows of the table that llama-batched-bench prints, by the names of its columns."""
     head: list[str] = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if "S_TG t/s" in cells:
             head = cells
         elif head and len(cells) == len(head) and cells[0].isdigit():
-            row = dict(zip(head, cells, strict=True))
-            yield int(row["B"]), float(row["S_TG t/s"])
+            yield dict(zip(head, map(float, cells), strict=True))
 
 
-def _output(name: str, command: list) -> str:
-    """What a program prints. ProgramError when it fails."""
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, errors="replace")
+def _output(program: Golem | Llama, command: list) -> str:
+    """What a program prints. ProgramError when it fails or takes longer than LIMIT_SECONDS."""
+    return _whole(program, command).stdout
+
+
+def _whole(program: Golem | Llama, command: list) -> subprocess.CompletedProcess:
+    """The same, with what it logs."""
+    command = list(map(str, command))
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LIMIT_SECONDS,
+            cwd=program.folder,
+        )
+    except subprocess.TimeoutExpired:
+        raise ProgramError(f"{' '.join(command)} took over {LIMIT_SECONDS} s") from None
     if done.returncode != 0:
-        raise ProgramError(f"{name}: {done.stdout[-500:]}{done.stderr[-1500:]}")
-    return done.stdout
-
-
-def bench_samples(program: Golem | Llama, model: Path, flags: list) -> dict[str, list[float]]:
-    """One run of a bench program: tokens a second of every repetition, by test (``pp512``)."""
-    samples = {}
-    for record in bench_records(program, model, flags):
-        kind = f"pp{record['n_prompt']}" if record["n_prompt"] else f"tg{record['n_gen']}"
-        depth = f"@{record['n_depth']}" if record.get("n_depth") else ""
-        samples[kind + depth] = record["samples_ts"]
-    return samples
-
-
-def bench_records(program: Golem | Llama, model: Path, flags: list) -> list[dict]:
-    """One run of a bench program: its tests as llama-bench's JSON has them."""
-    text = _output(program.name, [*program.bench(), "-m", model, "-o", "json", *flags])
-    return json.loads(text)
+        raise ProgramError(f"{program.name}: {done.stdout[-500:]}{done.stderr[-1500:]}")
+    return done
 
 
 def free_port() -> int:
@@ -135,7 +226,8 @@ def serving(
 ) -> Iterator[int]:
     """A server of that program, ready to answer; -> its port. ProgramError if it never is."""
     port = free_port()
-    with running(program.server(model, port, parallel, context, threads), port) as process:
+    command = program.server(model, port, parallel, context, threads)
+    with running(command, port, folder=program.folder) as process:
         rest(process.pid)
         yield port
 
@@ -147,12 +239,14 @@ def started(
     """The same; -> its process, and the seconds from its start until it answered."""
     port, begun = free_port(), time.perf_counter()
     command = program.server(model, port, parallel, context, threads)
-    with running(command, port, every=0.01) as process:
+    with running(command, port, every=0.01, folder=program.folder) as process:
         yield process, time.perf_counter() - begun
 
 
 @contextmanager
-def running(command: list, port: int, every: float = 0.1) -> Iterator[subprocess.Popen]:
+def running(
+    command: list, port: int, every: float = 0.1, folder: Path | None = None
+) -> Iterator[subprocess.Popen]:
     """The process of a server that has answered /health, asked so many seconds apart.
 
     Python may keep what it compiles, as it does where a program is installed.
@@ -161,7 +255,11 @@ def running(command: list, port: int, every: float = 0.1) -> Iterator[subprocess
     command = list(map(str, command))
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        cwd=folder,
     )
     try:
         deadline = time.monotonic() + START_SECONDS

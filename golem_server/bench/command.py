@@ -6,6 +6,7 @@ import argparse
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 from golem_core.cpu.cores import check_threads
@@ -58,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     add("-t", "--threads", type=_counts, default=[0], help="cores (0: those of this process)")
     add("-r", "--repetitions", type=_number, default=5, help="repeats of each test (5)")
     add("-o", "--output", choices=FORMATS, default="table", help="format (table)")
-    add("-w", "--pass-width", type=_number, default=None, help="most columns of a pass")
+    add("-w", "--pass-width", type=_positive, default=[None], help="most columns of a pass")
+    add("--no-warmup", action="store_true", help="measure a test's first run too")
     add("--executor", choices=("cpu", "reference"), default="cpu", help=argparse.SUPPRESS)
     add("--seed", type=_seed, default=0, help="of random weights and tokens (0)")
     return parser
@@ -138,19 +140,20 @@ def _measure(path: Path, arguments: argparse.Namespace) -> list[dict]:
     slots = max(case.batch for case in cases)
     positions = max(case.positions for case in cases)
     entries = []
-    for threads in arguments.threads:
+    for threads, width in product(arguments.threads, arguments.pass_width):
         model = open_decoder(
             path,
             context=slots * positions,
             parallel=slots,
             threads=threads or None,
-            pass_width=arguments.pass_width,
+            pass_width=width,
             executor=arguments.executor,
         )
         bench = Bench(model, arguments.seed)
         try:
             for case in cases:
-                entries.append(record(model, bench.threads, bench.run(case, arguments.repetitions)))
+                result = bench.run(case, arguments.repetitions, not arguments.no_warmup)
+                entries.append(record(model, bench.threads, result))
         finally:
             bench.close()
             model.close()

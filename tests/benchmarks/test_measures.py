@@ -15,12 +15,8 @@ import benchmarks
 import ref
 from benchmarks import invented_laya
 from benchmarks.bandwidth import PlainRead
-from benchmarks.clients import prompt, words_of
-from benchmarks.compare import chosen, disturbed, table
-from benchmarks.lines import LINES, bench_flags
-from benchmarks.programs import batched_rates
+from benchmarks.compare import disturbed
 from benchmarks.soak import growth, memory_verdict
-from golem_core.formats.writer import write_gguf
 from golem_core.text.tokenizer_json import JsonTokenizer
 from golem_plugins.laya.checkpoint import TYPES
 from golem_plugins.laya.rows import RowBuilder, Specials
@@ -73,58 +69,6 @@ def test_coarse_types_take_the_last_third_of_the_blocks():
     assert kind == "Q8_0"
     assert flags == ["--pure", "--tensor-type", r"blk\.(4|5)\.ffn_down=tq2_0"]
     assert recipe("Q4_K", 6) == ("Q4_K_S", "--pure")
-
-
-def test_bench_runs_are_grouped_by_depth():
-    runs = list(bench_flags(["pp512", "tg64", "tg64@4096", "pp4096"]))
-    assert runs == [["-p", "4096,512", "-n", "64"], ["-p", "0", "-n", "64", "-d", "4096"]]
-
-
-def test_rates_of_several_conversations_are_read_from_the_peers_table():
-    text = """main: n_kv_max = 600
-|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |
-|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|
-|    64 |      8 |    1 |     72 |    0.299 |   214.05 |    1.253 |     6.39 |    1.552 |    46.39 |
-|    64 |      8 |    2 |    144 |    0.180 |   711.06 |    0.565 |    28.34 |    0.745 |   193.37 |
-
-llama_print_timings:        load time =     107.60 ms"""
-    assert list(batched_rates(text)) == [(1, 6.39), (2, 28.34)]
-
-
-def test_clients_send_prompts_of_ordinary_tokens_as_long_as_they_say(tmp_path):
-    path = tmp_path / "m.gguf"
-    types = np.array([3, 1, 1, 6, 1, 5], np.int32)  # control, three normal, a byte, unused
-    keys = {"general.architecture": "llama", "tokenizer.ggml.tokens": list("abcdef")}
-    write_gguf(path, keys | {"tokenizer.ggml.token_type": types}, [])
-    words = words_of(path)
-    assert words == [1, 2, 4]
-    made = prompt(words, 200, seed=1)
-    assert len(made) == 200
-    assert set(made) == {1, 2, 4}
-    assert made == prompt(words, 200, seed=1) != prompt(words, 200, seed=2)
-
-
-def test_lines_are_chosen_by_pattern():
-    assert [line.name for line in chosen(["tg64", "pp512"])] == ["pp512", "tg64"]
-    assert {line.unit for line in chosen(["4 clients*"])} == {"t/s", ""}
-    assert len({line.name for line in LINES}) == len(LINES)
-    with pytest.raises(SystemExit, match="'fast' fits none of: pp512"):
-        chosen(["fast"])
-
-
-def test_ratio_is_to_the_better_peer_whichever_way_better_is():
-    lines = chosen(["pp512", "first token", "4 clients a pass"])
-    samples = {
-        "pp512": {"golem": [30.0, 10.0, 20.0], "a": [5.0], "b": [8.0]},
-        "first token": {"golem": [100.0], "a": [250.0], "b": [300.0]},
-        "4 clients a pass": {"golem": [4.0], "a": [2.0]},
-    }
-    rows = table(lines, samples, ["golem", "a", "b"]).splitlines()[2:]
-    assert rows == [
-        "| pp512 | t/s | 20.0 | 5.0 | 8.0 | 2.50 |",
-        "| 4 clients a pass |  | 4.0 | 2.0 | - | - |",
-        "| first token | ms | 100.0 | 250.0 | 300.0 | 2.50 |",
-    ]
 
 
 def test_a_round_is_disturbed_when_its_best_reads_vary():

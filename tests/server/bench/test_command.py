@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from golem_core.model import open_decoder
 from golem_server.bench import command as bench
 from golem_server.bench import main
+from golem_server.bench.measure import Bench, Case
 from tests.plugins import tiny
 
 
@@ -49,6 +51,34 @@ def test_the_cpu_executor_tells_what_share_of_a_plain_read_drawing_reaches(model
             for key in ("read_share", "outside_us", "pass_weight_bytes")
         )
         assert not drawn or (e["read_share"] > 0 and e["outside_us"] > 0)
+
+
+def test_pass_widths_are_measured_in_turn(model, capsys):
+    assert run("-m", model, "-w", "4,8", "-n", "0", "-o", "json") == 0
+    entries = json.loads(capsys.readouterr().out)
+    assert [(e["test"], e["n_ubatch"]) for e in entries] == [("pp8", 4), ("pp8", 8)]
+
+
+@pytest.mark.parametrize(("warm", "runs"), [(True, 3), (False, 2)])
+def test_a_depth_is_read_once_for_all_tests_that_begin_there(model, warm, runs):
+    columns = []
+    opened = open_decoder(model, context=80, parallel=2, pass_width=8, executor="reference")
+    run = opened.executor.run
+    opened.executor.run = lambda given, wanted=(): (
+        columns.append([tuple(row[[0, 3]]) for row in given["runs"]]) or run(given, wanted)
+    )
+    measuring = Bench(opened)
+    measuring.run(Case(4, 0, 16), 2, warm)
+    assert columns == [[(0, 0)], [(0, 8)]] + [[(0, 16)]] * runs
+    columns.clear()
+    measuring.run(Case(0, 1, 16, 2), 2, warm)  # the second slot has nothing yet
+    assert columns == [[(1, 0)], [(1, 8)]] + [[(0, 16), (1, 16)]] * runs
+    columns.clear()
+    measuring.run(Case(0, 1, 0, 1), 2, warm)
+    measuring.run(Case(0, 1, 8, 1), 2, warm)
+    assert columns == [[(0, 0)]] * runs + [[(0, 0)]] + [[(0, 8)]] * runs
+    measuring.close()
+    opened.close()
 
 
 def test_a_table_has_a_line_a_test_and_markdown_its_rules(model, capsys):
