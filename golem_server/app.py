@@ -25,9 +25,18 @@ from golem_server import (
     records,
     responses,
 )
+from golem_server.absent import needs
 from golem_server.access_log import NOTE, AccessLog
 from golem_server.disconnect import client_gone
-from golem_server.errors import ClientGone, Refusal, answer, as_refusal, encode, of_falcon
+from golem_server.errors import (
+    ClientGone,
+    Refusal,
+    answer,
+    as_refusal,
+    encode,
+    not_found,
+    of_falcon,
+)
 from golem_server.guards import Guards
 from golem_server.service import Service
 
@@ -151,6 +160,8 @@ class Errors:
         self, req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError, params: dict
     ) -> None:
         refusal = of_falcon(error)
+        if isinstance(error, falcon.HTTPRouteNotFound):
+            refusal = not_found(needs(req.path))
         if error.status_code == 405 and req.path.startswith("/api/"):
             refusal = Refusal("405 method not allowed", "not_found_error", status=405)
         self._refuse(req, resp, refusal)

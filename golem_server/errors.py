@@ -103,9 +103,13 @@ def answer(resp: falcon.Response, refusal: Refusal) -> None:
         resp.set_header("Retry-After", str(RETRY_SECONDS))
 
 
-def not_found() -> Refusal:
-    """What an unknown path, or a known one with the wrong method, is answered."""
-    return Refusal("File Not Found", "not_found_error")
+def not_found(needs: str = "") -> Refusal:
+    """What an unknown path, or a known one with the wrong method, is answered.
+
+    needs: what the server would have to be given for that path.
+    """
+    why = f": this path needs {needs}" if needs else ""
+    return Refusal(f"File Not Found{why}", "not_found_error")
 
 
 _KINDS = {status: kind for kind, status in STATUS.items() if status != 400}

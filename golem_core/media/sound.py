@@ -12,6 +12,7 @@ import io
 import numpy as np
 
 from golem_core.media.errors import MediaError, need, one_line
+from golem_core.media.hush import hushed
 
 RATE = 16000  # samples a second that models take
 BLOCK = 1 << 16  # frames decoded at a time
@@ -29,7 +30,7 @@ def decode_sound(data: bytes, *, seconds: float = 600.0) -> np.ndarray:
     if not data:
         raise MediaError(f"a recording of no bytes; {KNOWN}")
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
+        with hushed(), soundfile.SoundFile(io.BytesIO(data)) as file:
             return _read(file, seconds)
     except MediaError:
         raise

@@ -66,7 +66,19 @@ def test_a_server_with_nothing_but_an_embedder_lives_and_names_it(client):
     assert entry["id"] == "tiny-nomic-moe.f16"
     assert entry["meta"]["n_embd"] == 64
     assert listed["models"][0]["capabilities"] == ["embedding"]
-    assert client.simulate_post("/v1/chat/completions", json={}).status_code == 404
+    for path, what in (
+        ("/v1/chat/completions", "a chat model, and none is served; start the server with -model"),
+        ("/v1/audio/transcriptions", "a speech model, and no installed plugin serves one"),
+        ("/v1/images/generations", "a model that makes pictures, and no installed plugin"),
+    ):
+        refused = client.simulate_post(path, json={})
+        assert refused.status_code == 404
+        message = refused.json["error"]["message"]
+        assert message.startswith(f"File Not Found: this path needs {what}")
+    for path in ("/v1/audio", "/v1/chat/completions/x"):
+        refused = client.simulate_post(path)
+        assert (refused.status_code, refused.json["error"]["message"]) == (404, "File Not Found")
+    assert client.simulate_get("/v1/embeddings").json["error"]["message"] == "File Not Found"
     (line,) = [line for line in client.service.lines if "tiny-nomic" in line]
     assert "vectors of 64, texts of 512 tokens, mean pooling" in line
     assert client.service.carries == ["embeddings"]

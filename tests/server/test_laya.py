@@ -56,7 +56,9 @@ def test_a_server_with_decisions_alone_lives_and_is_named(client, folder):
     assert client.service.carries == ["laya"]
     (line,) = client.service.lines
     assert line.startswith(f"laya from {folder}, rows of 160 tokens")
-    assert client.simulate_post("/v1/embeddings", json={}).status_code == 404
+    refused = client.simulate_post("/v1/embeddings", json={})
+    assert refused.status_code == 404
+    assert "this path needs an embedding or chat model" in refused.json["error"]["message"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
