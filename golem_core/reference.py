@@ -268,17 +268,15 @@ def _sequences(ex, node, binding, n, k, v, offsets):
         return
     ring = ex.states.rings[name]
     rate = ex.program.states[name].rate
-    capacity = ring.k.shape[2]
+    capacity = ring.capacity
     for slot, column, count, index, _ in binding.runs.tolist():
         rows = slice(column * rate, (column + count) * rate)
         at = np.arange(index * rate, (index + count) * rate)
         if k is not None:
-            ring.k[slot][:, at % capacity] = k[rows].transpose(1, 0, 2)
-            ring.v[slot][:, at % capacity] = v[rows].transpose(1, 0, 2)
+            ring.put(slot, at % capacity, k[rows], v[rows])
         base = max(0, at[-1] + 1 - capacity)
         held = np.arange(base, at[-1] + 1) % capacity
-        keys = ring.k[slot][:, held].transpose(1, 0, 2)
-        yield rows, index * rate, keys, ring.v[slot][:, held].transpose(1, 0, 2), base
+        yield rows, index * rate, *ring.lines(slot, held), base
 
 
 def _high(node, index, last, until):

@@ -415,14 +415,16 @@ cdef class Code:
         for i in range(len(data)):
             r.data[i] = <const void *><uintptr_t>data[i]
 
-    def set_ring(self, int number, uintptr_t k, uintptr_t v, int heads, int capacity, int dk,
-                 int dv, int rate, tuple types, tuple turns):
+    def set_ring(self, int number, uintptr_t k, uintptr_t v, int64_t slot_bytes,
+                 int64_t block_bytes, int capacity, int dk, int dv, int rate, tuple types,
+                 tuple turns):
         cdef golem_ring *ring = &self.records[number].ring
         ring.k = <char *>k
         ring.v = <char *>v
         ring.type_k, ring.type_v = types
         ring.turn_k, ring.turn_v = turns
-        ring.heads = heads
+        ring.slot_bytes = slot_bytes
+        ring.block_bytes = block_bytes
         ring.capacity = capacity
         ring.dk = dk
         ring.dv = dv

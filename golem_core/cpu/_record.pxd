@@ -140,7 +140,8 @@ cdef extern from "record.h" nogil:
     ctypedef struct golem_ring:
         char *k
         char *v
-        int32_t heads, capacity, dk, dv, rate
+        int64_t slot_bytes, block_bytes
+        int32_t capacity, dk, dv, rate
         int32_t type_k, type_v, turn_k, turn_v
 
     ctypedef struct golem_state:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -25,6 +24,7 @@ from golem_core.graph.plan import make_plan
 from golem_core.graph.program import Program
 from golem_core.graph.values import Dim, Extent, Value, extent_at
 from golem_core.graph.weights import Weight
+from golem_core.maps import untouched
 from golem_core.state import States
 from golem_core.state.kinds import CACHE_TYPES
 
@@ -81,7 +81,7 @@ class CompiledPlan:
             for most in ([small] if small == dict(maxima) else [small, dict(maxima)])
         ]
         self._narrow = {s: self._arenas[0].maxima[s] for s in self._symbols}
-        self._memory = _pages(max(a.size for a in self._arenas) + ALIGN)
+        self._memory = untouched(max(a.size for a in self._arenas) + ALIGN)
         self._pour(program, pool, isa, plan.outputs, buffers, maxima)
         if cancel is not None:
             self.code.set_cancel(cancel)
@@ -140,7 +140,7 @@ class CompiledPlan:
                 number += 1
         each = self.arrangement.local_bytes + max((r.scratch + r.stage for r in records), default=0)
         each = -(-(each + ALIGN) // 4096) * 4096
-        self._scratch = _pages(each * pool.threads)
+        self._scratch = untouched(each * pool.threads)
         code.set_scratch(self._scratch.ctypes.data, each, self.arrangement.local_bytes)
 
     def _poured(self, record: Record, chain: Chain):
@@ -209,7 +209,8 @@ class CompiledPlan:
                 number,
                 ring.k.ctypes.data,
                 ring.v.ctypes.data,
-                ring.declaration.heads,
+                ring.k.strides[0],
+                ring.k.strides[1],
                 ring.capacity,
                 ring.declaration.k,
                 ring.declaration.v,
@@ -409,13 +410,7 @@ def _all_buffers(lowering: Lowering, arrangement: Arrangement) -> list[Buffer]:
     return list(known.values())
 
 
-def _pages(size: int) -> np.ndarray:
-    """Zeroed bytes on a page boundary."""
-    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    return np.frombuffer(mmap.mmap(-1, max(size, 1), flags=private), np.uint8)
-
-
 def _aligned(block: np.ndarray) -> np.ndarray:
-    pages = _pages(block.nbytes)
+    pages = untouched(block.nbytes)
     pages[: block.nbytes] = block
     return pages

@@ -10,14 +10,13 @@ ones by `settle` while nothing else is to be done.
 from __future__ import annotations
 
 import mmap
-from pathlib import Path
 
 import numpy as np
 
 from golem_core.cpu import _executor
+from golem_core.maps import huge_page
 
 SLOW = 5e-10  # seconds of a processor for a byte: 1 ms for 2 MiB, which takes a tenth at hand
-_HUGE_BYTES = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 
 
 class Pages:
@@ -64,11 +63,3 @@ class Pages:
             if not _executor.collapse(at, self.huge):  # there are none, or not in this system
                 self._unsettled = self._whole
         return self._unsettled < self._whole
-
-
-def huge_page() -> int:
-    """Bytes of a huge page; 0 where the system has none."""
-    try:
-        return int(_HUGE_BYTES.read_text())
-    except (OSError, ValueError):
-        return 0

@@ -105,10 +105,14 @@ typedef struct {
     int32_t type, pad;
 } golem_table;
 
-/* Keys and values of every slot: (slots, heads, capacity) lines of dk and of dv values. */
+enum { GOLEM_PLACES = 64 };   /* of a block, golem_core/state/declare.py */
+
+/* Keys and values of every slot: (slots, blocks of places, heads, places) lines of dk and of dv
+ * values; bytes from slot to slot and from block to block. */
 typedef struct {
     char *k, *v;
-    int32_t heads, capacity, dk, dv, rate;
+    int64_t slot_bytes, block_bytes;
+    int32_t capacity, dk, dv, rate;
     int32_t type_k, type_v;    /* of kernels/ring.h */
     int32_t turn_k, turn_v;    /* values turned together before they are kept, 0: none */
 } golem_ring;

@@ -33,10 +33,7 @@ def lock(executor: Any, program: Program) -> bool:
 
 def _regions(executor: Any, program: Program) -> Iterator[tuple[int, int]]:
     """Address and bytes of everything that a pass reads again and again."""
-    states = executor.states
-    arrays = [a for ring in states.rings.values() for a in (ring.k, ring.v)]
-    arrays += [*states.matrices.values(), *states.windows.values()]
-    found = {a.ctypes.data: a.nbytes for a in arrays}
+    found = {a.ctypes.data: a.nbytes for a in executor.states.memory}
     store = getattr(executor, "weights", None)  # the reference executor reads the file's blocks
     for node in program.nodes:
         for weight in node.weights:

@@ -19,7 +19,7 @@ import numpy as np
 from golem_core.state.states import StateError, States
 from golem_core.state.stored import Stored
 
-MAGIC = b"golem slot v1\n"
+MAGIC = b"golem slot v2\n"
 LONGEST_HEADER = 16 << 20  # bytes; names and sizes only
 READ_BYTES = 1 << 20
 

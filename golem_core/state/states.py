@@ -3,15 +3,21 @@
 Executors write and read these arrays in place; the scheduler only ever copies, saves or restores
 the part of one slot. Memory comes from anonymous maps, so pages nobody touched cost nothing: a
 server opened with a long context pays for the positions that conversations really reach.
+
+That holds for huge pages too, because what 64 positions of a slot keep lies together, in all rings
+of one capacity: block by block, in each the rings one after the other, keys before values, in each
+of these the heads. A block is a few megabytes, and a slot takes as many as it needs.
 """
 
 import math
-import mmap
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
 
+from golem_core.maps import untouched
+from golem_core.state.declare import BLOCK as PLACES
 from golem_core.state.declare import Matrix, Ring, State, Window
 from golem_core.state.kinds import BLOCK, CACHE_TYPES, CacheType, turns
 
@@ -24,17 +30,36 @@ class StateError(ValueError):
 
 @dataclass(frozen=True)
 class RingArrays:
-    """One ring of every slot. Position p of a slot lies in place p mod ``capacity``."""
+    """One ring of every slot. Position p of a slot lies in place p mod ``capacity``, and place c
+    of an array at ``[slot, c // 64, :, c % 64]``. Lines of a head and block are contiguous, and
+    both arrays have the same strides from slot to slot and from block to block."""
 
     declaration: Ring
     capacity: int  # places C a slot, a multiple of 64
-    k: np.ndarray  # (slots, heads, C, k), or the bytes of a line where it is kept in blocks
-    v: np.ndarray  # (slots, heads, C, v)
+    k: np.ndarray  # (slots, C / 64, heads, 64, k), or the bytes of a line kept in blocks
+    v: np.ndarray  # (slots, C / 64, heads, 64, v)
 
-    def parts(self, slot: int, positions: int) -> tuple[np.ndarray, np.ndarray]:
-        """Views of the places that ``positions`` columns of the slot have written."""
+    def lines(self, slot: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Copies of what places (n,) of a slot hold: keys (n, heads, k), values (n, heads, v)."""
+        at = (slot, places // PLACES, slice(None), places % PLACES)
+        return self.k[at], self.v[at]
+
+    def put(self, slot: int, places: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
+        """Writes what ``lines`` gives."""
+        at = (slot, places // PLACES, slice(None), places % PLACES)
+        self.k[at], self.v[at] = k, v
+
+    def parts(self, slot: int, positions: int) -> list[np.ndarray]:
+        """Views of the places that ``positions`` columns of the slot have written: whole blocks
+        and the rest, of keys, then of values."""
         used = min(positions * self.declaration.rate, self.capacity)
-        return self.k[slot, :, :used], self.v[slot, :, :used]
+        whole, rest = divmod(used, PLACES)
+        found = []
+        for lines in (self.k[slot], self.v[slot]):
+            found.append(lines[:whole])
+            if rest:
+                found.append(lines[whole, :, :rest])
+        return found
 
 
 class States:
@@ -78,33 +103,66 @@ class States:
         # values of a line that are turned together before they are kept in blocks; 0 = none
         self.turn_k = turns(CACHE_TYPES[type_k], rings, "k")
         self.turn_v = turns(CACHE_TYPES[type_v], rings, "v")
+        self._memory: list[np.ndarray] = []  # what all of them are views of
         for d in declarations:
             self._allocate(d)
+        self._allocate_rings(rings)
 
     def _allocate(self, d: State) -> None:
-        if isinstance(d, Ring):
-            capacity = d.capacity(self.context, self.pass_width)
-            k = self._lines(d, capacity, d.k, CACHE_TYPES[self.type_k])
-            v = self._lines(d, capacity, d.v, CACHE_TYPES[self.type_v])
-            self.rings[d.name] = RingArrays(d, capacity, k, v)
-        elif isinstance(d, Matrix):
-            self.matrices[d.name] = _zeros((self.slots, d.heads, d.v, d.k), np.float32)
+        if isinstance(d, Matrix):
+            self.matrices[d.name] = self._zeros((self.slots, d.heads, d.v, d.k), np.float32)
         elif isinstance(d, Window):
-            self.windows[d.name] = _zeros((self.slots, d.rows, d.channels), np.float32)
-        else:
+            self.windows[d.name] = self._zeros((self.slots, d.rows, d.channels), np.float32)
+        elif not isinstance(d, Ring):
             raise StateError(f"{d!r} is neither a Ring, a Matrix nor a Window")
 
-    def _lines(self, d: Ring, capacity: int, width: int, kind: CacheType) -> np.ndarray:
-        if kind.block and width % BLOCK:
+    def _allocate_rings(self, rings: Iterable[Ring]) -> None:
+        """Those of one capacity together."""
+        together = defaultdict(list)
+        for d in rings:
+            together[d.capacity(self.context, self.pass_width)].append(d)
+        kinds = (CACHE_TYPES[self.type_k], CACHE_TYPES[self.type_v])
+        made = {}
+        for capacity, some in together.items():
+            lines = [
+                (d, kind, _line(kind, w))
+                for d in some
+                for kind, w in zip(kinds, (d.k, d.v), strict=True)
+            ]
+            size = sum(d.heads * PLACES * line for d, _, line in lines)
+            blocks = self._zeros((self.slots, capacity // PLACES, size), np.uint8)
+            arrays, at = [], 0
+            for d, kind, line in lines:
+                part = blocks[:, :, at : at + d.heads * PLACES * line].view(kind.dtype)
+                arrays.append(_split(part, (d.heads, PLACES)))
+                at += d.heads * PLACES * line
+            for d, k, v in zip(some, arrays[::2], arrays[1::2], strict=True):
+                made[d.name] = RingArrays(d, capacity, k, v)
+        self.rings.update((d.name, made[d.name]) for d in rings)
+
+    def _zeros(self, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+        """Zeros on page boundaries, no page of them touched."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if size == 0:
+            return np.zeros(shape, dtype)
+        try:
+            pages = untouched(size)
+        except (OSError, ValueError, OverflowError) as error:
             raise StateError(
-                f"a {kind.name} cache needs a head size that is a multiple of {BLOCK}; "
-                f"this model's is {width}"
-            )
-        return _zeros((self.slots, d.heads, capacity, kind.line(width)), kind.dtype)
+                f"{size / 2**30:.1f} GiB for states of shape {shape}: {error}; "
+                "lower -context or -parallel"
+            ) from error
+        self._memory.append(pages)
+        return pages.view(dtype).reshape(shape)
+
+    @property
+    def memory(self) -> list[np.ndarray]:
+        """All of it, u8 in as few pieces as were allocated."""
+        return list(self._memory)
 
     def forget(self) -> None:
         """Lets go of all memory; nothing is read or written afterwards."""
-        for arrays in (self.rings, self.matrices, self.windows):
+        for arrays in (self.rings, self.matrices, self.windows, self._memory):
             arrays.clear()
 
     @property
@@ -169,8 +227,8 @@ class States:
     def save(self, slot: int, positions: int) -> dict[str, np.ndarray]:
         """What the slot holds after its first ``positions`` positions: a u8 array by state name.
 
-        A ring gives its keys (heads, used, k), then its values (heads, used, v), where used is
-        min(positions, C); a recurrent state gives itself whole.
+        A ring gives its keys, then its values, of min(positions, C) places: (blocks, heads, 64, k),
+        and (heads, rest, k) of a block that is not whole; a recurrent state gives itself whole.
         """
         saved = self.room(positions)
         self.save_into(saved, slot, positions)
@@ -258,16 +316,22 @@ def _lines(size: int) -> int:
     return -(-size // LINE) * LINE
 
 
-def _zeros(shape: tuple[int, ...], dtype: type) -> np.ndarray:
-    """Zeros on page boundaries, no page of them touched."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    if size == 0:
-        return np.zeros(shape, dtype)
-    try:
-        pages = mmap.mmap(-1, size)
-    except (OSError, ValueError, OverflowError) as error:
+def _line(kind: CacheType, width: int) -> int:
+    """Bytes of a line of ``width`` values. Raises StateError."""
+    if kind.block and width % BLOCK:
         raise StateError(
-            f"{size / 2**30:.1f} GiB for a state of shape {shape}: {error}; "
-            "lower -context or -parallel"
-        ) from error
-    return np.frombuffer(pages, dtype).reshape(shape)
+            f"a {kind.name} cache needs a head size that is a multiple of {BLOCK}; "
+            f"this model's is {width}"
+        )
+    return kind.line_bytes(width)
+
+
+def _split(array: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """A view whose last axis is the last three, the first two of them of this shape."""
+    width = array.shape[-1] // math.prod(shape)
+    each = array.itemsize
+    return np.lib.stride_tricks.as_strided(
+        array,
+        (*array.shape[:-1], *shape, width),
+        (*array.strides[:-1], shape[1] * width * each, width * each, each),
+    )

@@ -152,8 +152,9 @@ class FakeExecutor:
         # What is fed lies where a real one keeps keys, so that it moves with the states.
         kept = [Ring("fed", 1, 1, 1)]
         self.states = States(kept, slots, context, FakeModel.pass_width, type_k="f32", type_v="f32")
-        self.fed = self.states.rings["fed"].k[:, 0, :, 0]  # (slots, positions): tokens
-        self.known = self.states.rings["fed"].v[:, 0, :, 0]  # 1 where something was fed
+        ring = self.states.rings["fed"]
+        self.fed = ring.k[:, :, 0, :, 0]  # (slots, positions / 64, 64): tokens
+        self.known = ring.v[:, :, 0, :, 0]  # 1 where something was fed
         self.gate = threading.Condition()
         self.allowed: int | None = None  # passes that may start; None = any number
         self.passes: list[list[int]] = []
@@ -178,10 +179,12 @@ class FakeExecutor:
             self.gate.wait_for(lambda: False, self.seconds)
         places = {}
         for slot, first, count, index, _role in runs:
-            assert self.known[slot, :index].all(), "a run must follow what its slot holds"
-            self.fed[slot, index : index + count] = tokens[first : first + count]
-            self.known[slot] = np.arange(self.known.shape[1]) < index + count
-            places |= {first + i: self.fed[slot, : index + i + 1] for i in range(count)}
+            known, fed = self.known[slot].ravel(), self.fed[slot].ravel()
+            assert known[:index].all(), "a run must follow what its slot holds"
+            fed[index : index + count] = tokens[first : first + count]
+            known = np.arange(len(known)) < index + count
+            self.known[slot], self.fed[slot] = known.reshape(-1, 64), fed.reshape(-1, 64)
+            places |= {first + i: fed[: index + i + 1] for i in range(count)}
         logits = np.zeros((len(inputs["outputs"]), N_VOCAB), np.float32)
         for row, column in zip(logits, inputs["outputs"], strict=True):
             row[:] = self.score(places[int(column)].astype(int).tolist())

@@ -10,7 +10,7 @@
 #include "ring.h"
 #include "units.h"
 
-enum { KEYS = 64 };        /* keys of a block; ring capacities are multiples of it */
+enum { KEYS = GOLEM_PLACES };   /* keys of a block */
 enum { CHUNK = 512 };      /* keys of a drawn column's chunk */
 
 /* The parameters of one attend record. */
@@ -83,13 +83,6 @@ static inline void interval(const attention *a, const sequence *s, int64_t row, 
     *high = a->until ? a->until[row] : a->ahead < 0 ? s->last : i + a->ahead;
     if (*low < s->base) *low = s->base;
     if (*high > s->last) *high = s->last;
-}
-
-/* Where the line of index .. lies; the KEYS of its block follow one after the other. */
-static inline const char *ring_line(const golem_ring *ring, const char *all, int64_t bytes, int slot,
-                                    int head, int64_t index) {
-    int64_t place = (int64_t)slot * ring->heads + head;
-    return all + (place * ring->capacity + index % ring->capacity) * bytes;
 }
 
 /* One head's result: acc / total, stored, and a drawn column's quantised where a product reads it. */

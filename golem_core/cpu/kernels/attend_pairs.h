@@ -102,7 +102,7 @@ PAIRS static void load_pairs(const attention *a, const sequence *s, int head, in
 }
 
 /* The lines of a ring's block on their way to the second-level cache, while one before is worked on. */
-static void fetch_block(const attention *a, const sequence *s, const char *all, int type, int width,
+static void fetch_block(const attention *a, const sequence *s, char *all, int type, int width,
                         int head, int64_t block) {
     int64_t bytes = ring_line_bytes(type, width);
     const char *line = ring_line(&a->r->ring, all, bytes, s->slot, head, block);

@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "../record.h"
 #include "simd.h"
 
 enum { RING_F16, RING_F32, RING_BF16, RING_Q8_0, RING_Q4_0 };   /* golem_core/state/kinds.py */
@@ -21,6 +22,14 @@ static inline int64_t ring_line_bytes(int type, int width) {
     case RING_Q4_0: return (int64_t)width / RING_BLOCK * Q4_LINE;
     default: return 2 * (int64_t)width;
     }
+}
+
+/* Where the line of an index is, in a ring's keys or values; the rest of its block's follow. */
+static inline char *ring_line(const golem_ring *ring, char *all, int64_t bytes, int slot, int head,
+                              int64_t index) {
+    int64_t place = index % ring->capacity;
+    return all + slot * ring->slot_bytes + place / GOLEM_PLACES * ring->block_bytes +
+           (head * (int64_t)GOLEM_PLACES + place % GOLEM_PLACES) * bytes;
 }
 
 /* x times the Walsh-Hadamard matrix of n / sqrt(n), for every n values; its own inverse */

@@ -81,13 +81,13 @@ static void rows_store(const golem_record *r, golem_worker *w, int64_t from, int
         const float *x = unit_at(bx, &r->in[0], row, head);
         int64_t column = row / ring->rate;
         int64_t index = (int64_t)w->pass->index[column] * ring->rate + row % ring->rate;
-        int64_t place = w->pass->slot[column] * (int64_t)ring->heads + head;
         if (turn) {
             memcpy(turned, x, (size_t)r->width * 4);
             ring_turn(turned, r->width, turn);
             x = turned;
         }
-        ring_put(type, x, r->width, all + (place * ring->capacity + index % ring->capacity) * bytes);
+        ring_put(type, x, r->width,
+                 ring_line(ring, all, bytes, w->pass->slot[column], (int)head, index));
     }
 }
 

@@ -44,7 +44,7 @@ def turned(x: np.ndarray, n: int) -> np.ndarray:
 
 
 def lines(array: np.ndarray, kind: str, width: int) -> np.ndarray:
-    """What a ring's array of one slot holds, (heads, C, width) f32."""
+    """What lines of a ring hold, as f32."""
     if kind == "bf16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     if CACHE_TYPES[kind].block:
@@ -87,8 +87,9 @@ def test_the_result_is_that_of_the_lines_in_the_ring(d, dv, type_k, type_v, isa,
         at += count
     ring = ex.states.rings["kv"]
     turn_k, turn_v = ex.states.turn_k, ex.states.turn_v
-    kept_k = lines(ring.k[0], type_k, d)[:, :COLUMNS]
-    kept_v = lines(ring.v[0], type_v, dv)[:, :COLUMNS]
+    kept_k, kept_v = ring.lines(0, np.arange(COLUMNS))
+    kept_k = lines(kept_k, type_k, d).transpose(1, 0, 2)
+    kept_v = lines(kept_v, type_v, dv).transpose(1, 0, 2)
     # half a step of each type, as a share of the largest value of a block, or of the value
     steps = {"f16": 2**-11, "f32": 0, "bf16": 2**-8, "q8_0": 0.51 / 127, "q4_0": 1 / 8}
     for kept, given, kind, n in ((kept_k, k, type_k, turn_k), (kept_v, v, type_v, turn_v)):

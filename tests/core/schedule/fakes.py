@@ -124,7 +124,8 @@ class FakeExecutor:
         arrays = self.states.rings["ring"]
         self.window = window
         self.capacity = arrays.capacity
-        self._positions, self._tokens = arrays.k[:, 0, :, 0], arrays.v[:, 0, :, 0]
+        # (slots, places / 64, 64)
+        self._positions, self._tokens = arrays.k[:, :, 0, :, 0], arrays.v[:, :, 0, :, 0]
         digests = self.states.matrices.get("digest")
         self._digests = None if digests is None else digests[:, 0, 0]  # positions read, their hash
         self.seen: list[Seen] = []
@@ -136,10 +137,10 @@ class FakeExecutor:
     def history(self, slot, index):
         """The tokens a column sees, after where they start; or, recurrent, its digest too."""
         start = max(0, index - self.window + 1) if self.window else 0
-        places = np.arange(start, index + 1) % self.capacity
-        found = self._positions[slot, places] == np.arange(start, index + 1) + 1
+        places = np.divmod(np.arange(start, index + 1) % self.capacity, 64)
+        found = self._positions[slot, *places] == np.arange(start, index + 1) + 1
         assert found.all(), f"slot {slot}: position {start + found.argmin()} was written over"
-        return (start, *self._tokens[slot, places].astype(int).tolist())
+        return (start, *self._tokens[slot, *places].astype(int).tolist())
 
     def _digest(self, slot, index, token):
         """Reads one token into the recurrent state."""
@@ -182,8 +183,9 @@ class FakeExecutor:
                 self._positions[slot] = 0
             for column in range(first, first + count):
                 at, token = index + column - first, seen.tokens[column]
-                self._positions[slot, at % self.capacity] = at + 1
-                self._tokens[slot, at % self.capacity] = token
+                place = divmod(at % self.capacity, 64)
+                self._positions[slot, *place] = at + 1
+                self._tokens[slot, *place] = token
                 digest = None if self._digests is None else self._digest(slot, at, token)
                 if column in seen.outputs:
                     history = self.history(slot, at)

@@ -236,7 +236,8 @@ for _ in range(int(sys.argv[2])):
     os.close(reader), os.close(writer)
     kept, _ = read_slot(path, fit)
     states.restore(0, 500, kept.states)
-    values = {*kept.tokens.tolist(), *states.rings["full"].k[0, :, :500].ravel().tolist()}
+    keys, _ = states.rings["full"].lines(0, np.arange(500))
+    values = {*kept.tokens.tolist(), *keys.ravel().tolist()}
     print(*values)
     (held,) = values
 """

@@ -29,9 +29,9 @@ def filled(states: States) -> States:
 
 def test_a_full_ring_keeps_the_context_and_a_sliding_one_window_and_pass_rounded_up_to_64():
     states = States(DECLARED, slots=3, context=300, pass_width=32)
-    assert states.rings["full"].k.shape == (3, 2, 320, 4)
-    assert states.rings["full"].v.shape == (3, 2, 320, 3)
-    assert states.rings["slide"].k.shape == (3, 1, 128, 4)
+    assert states.rings["full"].k.shape == (3, 5, 2, 64, 4)
+    assert states.rings["full"].v.shape == (3, 5, 2, 64, 3)
+    assert states.rings["slide"].k.shape == (3, 2, 1, 64, 4)
     assert states.rings["frames"].capacity == 640
     assert states.matrices["delta"].shape == (3, 2, 3, 5)
     assert states.windows["conv"].shape == (3, 3, 7)
@@ -41,16 +41,18 @@ def test_a_sliding_ring_is_never_larger_than_the_context_needs():
     assert Ring("r", 1, 4, 4, window=4096).capacity(context=100, pass_width=512) == 128
 
 
-def test_arrays_are_zero_aligned_contiguous_and_of_the_cache_type():
+def test_arrays_are_zero_aligned_and_of_the_cache_type_and_lines_of_a_block_contiguous():
     states = States({d.name: d for d in DECLARED}, 2, 100, 16, type_k="f16", type_v="f16")
     arrays = [a for r in states.rings.values() for a in (r.k, r.v)]
     assert all(a.dtype == np.float16 for a in arrays)
     arrays += [*states.matrices.values(), *states.windows.values()]
     for array in arrays:
         assert not array.any()
-        assert array.flags.c_contiguous and array.flags.writeable
+        assert array[0, 0].flags.c_contiguous and array.flags.writeable
         assert array.ctypes.data % 64 == 0
-    assert states.nbytes == sum(a.nbytes for a in arrays)
+    assert states.nbytes == sum(a.nbytes for a in arrays) == sum(a.nbytes for a in states.memory)
+    for ring in states.rings.values():
+        assert ring.k.strides[:2] == ring.v.strides[:2]
     assert (
         States(DECLARED, 2, 100, 16, type_k="f32", type_v="f32").rings["full"].k.dtype == np.float32
     )
@@ -65,6 +67,24 @@ def test_memory_that_nobody_touched_costs_nothing():
     states = States([Ring("big", 8, 128, 128)], slots=4, context=131072, pass_width=512)
     assert states.nbytes == 2 * 4 * 8 * 128 * 131072 * 2  # 2 GiB
     assert resident() - before < 64 << 20
+
+
+def test_what_64_positions_keep_lies_together_whatever_the_ring():
+    """So that a slot of few positions takes few pages, huge ones too."""
+    heads = [Ring(f"r{i}", 3, 64, 64) for i in range(30)]
+    states = States(heads, slots=2, context=8192, pass_width=16)
+    block = 30 * 2 * 3 * 64 * 64 * 2  # bytes
+    spans = []
+    for ring in states.rings.values():
+        ring.put(1, np.arange(64, 100), *(np.ones((36, 3, 64)) for _ in "kv"))
+        spans += [(a[1, 1].ctypes.data, a[1, 1].nbytes) for a in (ring.k, ring.v)]
+    spans.sort()
+    assert all(a + size == b for (a, size), (b, _) in pairwise(spans))
+    (memory,) = states.memory
+    first = spans[0][0] - memory.ctypes.data
+    assert first == (128 + 1) * block
+    assert memory[first : first + block].any()
+    assert not memory[:first].any() and not memory[first + block :].any()
 
 
 def as_bytes(saved):
@@ -99,10 +119,11 @@ def test_what_is_saved_is_one_piece_of_memory():
 
 def test_a_copied_slot_equals_its_source_and_keeps_what_lies_beyond():
     states = filled(States(DECLARED, 2, 300, 32))
-    beyond = states.rings["full"].k[1, :, 50:].copy()
+    beyond = states.rings["full"].lines(1, np.arange(50, 320))
     states.copy(0, 1, 50)
     assert as_bytes(states.save(1, 50)) == as_bytes(states.save(0, 50))
-    assert np.array_equal(states.rings["full"].k[1, :, 50:], beyond)
+    for now, then in zip(states.rings["full"].lines(1, np.arange(50, 320)), beyond, strict=True):
+        assert np.array_equal(now, then)
 
 
 def test_bytes_of_another_shape_are_refused_before_anything_is_written():
