@@ -8,7 +8,7 @@
 
 #include "attend.h"
 
-enum { AHEAD = 24 };        /* lines on their way to the cache before the one that is read */
+enum { MOST_VECTORS = 16 };   /* of a key that is held in registers */
 
 /* What a chunk gives for each of the share query heads: its largest score, the sum of its weights
  * and the weighted sum of its values. */
@@ -70,39 +70,88 @@ static inline vf vsum16(const float *x) {
 #endif
 }
 
-/* part[head][slot] = the products of one key with each query, not yet summed over lanes. last:
- * elements of the last vector. */
+/* Keys and values are read in pieces of so many lines, while the next piece is on its way to the
+ * first-level cache: 16 KiB, or a block. */
+static inline int piece_of(int64_t bytes) {
+    return bytes <= 256 ? KEYS : bytes <= 512 ? KEYS / 2 : LANES;
+}
+
+static inline __attribute__((always_inline)) void fetch_line(const char *line, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(line + at);
+}
+
+/* part[head][slot] = the products of one key with each query, not yet summed over lanes. */
 static inline __attribute__((always_inline)) void multiply_key(const drawn_scratch *t,
-                                                               const void *key, int last,
-                                                               const int vectors, int share,
-                                                               int slot, const int type) {
-    vf k[vectors];
-    for (int v = 0; v < vectors; v++)
-        k[v] = ring_read(type, key, v * LANES, v + 1 < vectors ? LANES : last);
+                                                               const void *key, const int vectors,
+                                                               int share, int slot,
+                                                               const int type) {
+    vf k[MOST_VECTORS];
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; v++) k[v] = ring_read(type, key, v * LANES, LANES);
     const float *q = t->query;
     float *part = t->part + slot * LANES;
     for (int h = 0; h < share; h++, q += vectors * LANES, part += LANES * LANES) {
         vf sum = vmul(vload(q), k[0]);
+#pragma GCC unroll 16
         for (int v = 1; v < vectors; v++) sum = vfma(vload(q + v * LANES), k[v], sum);
         vstore(part, sum);
     }
 }
 
-/* acc[head] += weights times values from .. to - 1 of one block, for VECTORS * 16 elements */
+/* The same of keys of any width. */
+static inline __attribute__((always_inline)) void multiply_any_key(const drawn_scratch *t,
+                                                                   const void *key, int width,
+                                                                   int share, int slot,
+                                                                   const int type) {
+    int wide = padded(width);
+    for (int h = 0; h < share; h++) {
+        const float *q = t->query + h * wide;
+        vf sum = vzero();
+        FOR_LANES(i, width, count) {
+            vf k = ring_read(type, key, i, count);
+            sum = i ? vfma(vload(q + i), k, sum) : vmul(vload(q), k);
+        }
+        vstore(t->part + (h * LANES + slot) * LANES, sum);
+    }
+}
+
+/* The products of LANES keys that lie one after the other. next: the lines to be fetched. */
+static inline __attribute__((always_inline)) void multiply_keys(const attention *a,
+                                                                const drawn_scratch *t,
+                                                                const char *key, int64_t bytes,
+                                                                const char *next, const int type) {
+#define MULTIPLY(VECTORS)                                                   \
+    for (int l = 0; l < LANES; l++, key += bytes, next += bytes) {          \
+        fetch_line(next, ring_line_bytes(type, (VECTORS) * LANES));         \
+        multiply_key(t, key, VECTORS, a->share, l, type);                   \
+    }
+    switch (a->d) {
+    case 4 * LANES: MULTIPLY(4); break;
+    case 8 * LANES: MULTIPLY(8); break;
+    case MOST_VECTORS * LANES: MULTIPLY(MOST_VECTORS); break;
+    default:
+        for (int l = 0; l < LANES; l++, key += bytes, next += bytes) {
+            fetch_line(next, bytes);
+            multiply_any_key(t, key, a->d, a->share, l, type);
+        }
+    }
+#undef MULTIPLY
+}
+
+/* acc[head] += weights times values from .. to - 1 of one block, for vectors * 16 elements; count:
+ * of the last vector. next: the line to be fetched with value `from`, or NULL. */
 static inline __attribute__((always_inline)) void add_block(
     const char *value, int64_t bytes, int v0, const float *scores, int from, int to, float *acc,
-    int wide, const int heads, const int vectors, int count, const int type) {
+    int wide, const int heads, const int vectors, int count, const char *next, const int type) {
     vf sum[4][4];
     for (int h = 0; h < heads; h++)
         for (int v = 0; v < vectors; v++) sum[h][v] = vload(acc + h * wide + v * LANES);
     value += from * bytes;
     for (int j = from; j < to; j++, value += bytes) {
+        if (next) fetch_line(next, bytes), next += bytes;
         vf x[4];
-        for (int v = 0; v < vectors; v += 2)
-            __builtin_prefetch(value + AHEAD * bytes + 2 * (v0 + v * LANES));
         for (int v = 0; v < vectors; v++)
-            x[v] = ring_read(type, value, v0 + v * LANES,
-                             v + 1 < vectors ? LANES : count);
+            x[v] = ring_read(type, value, v0 + v * LANES, v + 1 < vectors ? LANES : count);
         for (int h = 0; h < heads; h++) {
             vf p = vset(scores[h * CHUNK + j]);
             for (int v = 0; v < vectors; v++) sum[h][v] = vfma(p, x[v], sum[h][v]);
@@ -116,96 +165,103 @@ static inline __attribute__((always_inline)) void add_block(
 static inline __attribute__((always_inline)) void add_values_of(const char *value, int64_t bytes,
                                                                 int dv, const float *scores,
                                                                 int from, int to, float *acc,
-                                                                int share, const int type) {
+                                                                int share, const char *next,
+                                                                const int type) {
     int wide = padded(dv);
     for (int h = 0; h < share;) {
         int heads = share - h < 4 ? share - h : 4, v0 = 0;
         const float *s = scores + h * CHUNK;
         float *a = acc + h * wide;
 #define ADD(HEADS, VECTORS, COUNT) \
-    add_block(value, bytes, v0, s, from, to, a + v0, wide, HEADS, VECTORS, COUNT, type)
-        for (; v0 + 4 * LANES <= dv; v0 += 4 * LANES) switch (heads) {
+    add_block(value, bytes, v0, s, from, to, a + v0, wide, HEADS, VECTORS, COUNT, next, type)
+        for (; v0 + 4 * LANES <= dv; v0 += 4 * LANES, next = NULL) switch (heads) {
             case 4: ADD(4, 4, LANES); break;
             case 3: ADD(3, 4, LANES); break;
             case 2: ADD(2, 4, LANES); break;
             default: ADD(1, 4, LANES);
             }
         for (; v0 < dv; v0 += LANES)
-            for (int i = 0; i < heads; i++)
+            for (int i = 0; i < heads; i++, next = NULL)
                 add_block(value, bytes, v0, s + i * CHUNK, from, to, a + i * wide + v0, wide, 1, 1,
-                          dv - v0 < LANES ? dv - v0 : LANES, type);
+                          dv - v0 < LANES ? dv - v0 : LANES, next, type);
 #undef ADD
         h += heads;
     }
 }
 
-/* The products of LANES keys that lie one after the other. */
-static inline __attribute__((always_inline)) void multiply_keys(const attention *a,
-                                                                const drawn_scratch *t,
-                                                                const char *key, int64_t bytes,
-                                                                const int type) {
-    int vectors = padded(a->d) / LANES, last = a->d - (vectors - 1) * LANES;
-#define MULTIPLY(VECTORS, LAST) \
-    for (int l = 0; l < LANES; l++, key += bytes) { \
-        for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(key + AHEAD * bytes + at); \
-        multiply_key(t, key, LAST, VECTORS, a->share, l, type); \
+/* scores: (share, CHUNK) products of all keys with each query -> their weights */
+static void weigh_chunk(const attention *a, float *scores, int from, int end, chunk_result to) {
+    for (int h = 0; h < a->share; h++, scores += CHUNK) {
+        vf most = vset(-INFINITY), sum = vzero();
+        for (int j = from / LANES * LANES; j < end; j += LANES) most = vmax(most, vload(scores + j));
+        to.most[h] = vmax_lane(most);
+        most = vset(to.most[h]);
+        for (int j = from / LANES * LANES; j < end; j += LANES) {
+            vf p = vexp_negative(vsub(vload(scores + j), most));
+            vstore(scores + j, p);
+            sum = vadd(sum, p);
+        }
+        to.total[h] = vsum(sum);
     }
-    switch (last == LANES ? vectors : 0) {
-    case 4: MULTIPLY(4, LANES); break;
-    case 8: MULTIPLY(8, LANES); break;
-    case 16: MULTIPLY(16, LANES); break;
-    default: MULTIPLY(vectors, last);
-    }
-#undef MULTIPLY
 }
 
-/* Keys low .. high, all of one chunk, for the query heads of one key head. */
-static void attend_chunk(const attention *a, const drawn_scratch *t, const sequence *s, int head,
-                         int64_t low, int64_t high, chunk_result to) {
+/* scores[head][j ..] = what has been multiplied, summed up and bounded; -inf outside of from .. end - 1 */
+static inline void sum_products(const attention *a, const drawn_scratch *t, int j, int from, int end) {
     static const float steps[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    int all = j >= from && j + LANES <= end;
+    vf at = vadd(vload(steps), vset((float)j));
+    for (int h = 0; h < a->share; h++) {
+        vf x = vmul(vsum16(t->part + h * LANES * LANES), vset(a->scale));
+        if (a->cap > 0) x = vsoftcap(x, a->cap);
+        if (!all) {
+            x = vless(at, vset((float)from), vset(-INFINITY), x);
+            x = vless(vset((float)(end - 1)), at, vset(-INFINITY), x);
+        }
+        vstore(t->scores + h * CHUNK + j, x);
+    }
+}
+
+/* Keys low .. high, all of one chunk, for the query heads of one key head. after: an index whose
+ * keys are likely to be read next. */
+static void attend_chunk(const attention *a, const drawn_scratch *t, const sequence *s, int head,
+                         int64_t low, int64_t high, int64_t after, chunk_result to) {
     int64_t start = low / CHUNK * CHUNK;
     int from = (int)(low - start), end = (int)(high - start) + 1;
     const golem_ring *ring = &a->r->ring;
     int64_t key_bytes = ring_line_bytes(ring->type_k, a->d);
     int64_t value_bytes = ring_line_bytes(ring->type_v, a->dv);
-    for (int j = from / LANES * LANES; j < end; j += LANES) {
-        const char *key = ring_line(ring, ring->k, key_bytes, s->slot, head, start + j);
-#define MULTIPLY(TYPE) multiply_keys(a, t, key, key_bytes, TYPE)
-        FOR_RING_TYPE(ring->type_k, MULTIPLY)
+    int some = piece_of(key_bytes);
+#define KEYS_AT(INDEX) ring_line(ring, ring->k, key_bytes, s->slot, head, INDEX)
+#define VALUES_AT(INDEX) ring_line(ring, ring->v, value_bytes, s->slot, head, INDEX)
+    for (int base = from / some * some; base < end; base += some) {
+        int more = base + some < end;
+        const char *key = KEYS_AT(start + base);
+        const char *next = more ? KEYS_AT(start + base + some) : VALUES_AT(low);
+        for (int i = 0; i < some && base + i < end; i += LANES) {
+            if (base + i + LANES <= from) continue;
+#define MULTIPLY(TYPE) \
+    multiply_keys(a, t, key + i * key_bytes, key_bytes, next + i * key_bytes, TYPE)
+            FOR_RING_TYPE(ring->type_k, MULTIPLY)
 #undef MULTIPLY
-        vf at = vadd(vload(steps), vset((float)j));
-        for (int h = 0; h < a->share; h++) {
-            vf x = vmul(vsum16(t->part + h * LANES * LANES), vset(a->scale));
-            if (a->cap > 0) x = vsoftcap(x, a->cap);
-            x = vless(at, vset((float)from), vset(-INFINITY), x);
-            x = vless(vset((float)(end - 1)), at, vset(-INFINITY), x);
-            vstore(t->scores + h * CHUNK + j, x);
+            sum_products(a, t, base + i, from, end);
         }
     }
-    for (int h = 0; h < a->share; h++) {
-        float *score = t->scores + h * CHUNK;
-        vf most = vset(-INFINITY), sum = vzero();
-        for (int j = from / LANES * LANES; j < end; j += LANES) most = vmax(most, vload(score + j));
-        to.most[h] = vmax_lane(most);
-        most = vset(to.most[h]);
-        for (int j = from / LANES * LANES; j < end; j += LANES) {
-            vf p = vexp_negative(vsub(vload(score + j), most));
-            vstore(score + j, p);
-            sum = vadd(sum, p);
-        }
-        to.total[h] = vsum(sum);
-    }
+    weigh_chunk(a, t->scores, from, end, to);
     memset(to.acc, 0, (size_t)a->share * padded(a->dv) * 4);
-    for (int j = from; j < end;) {
-        int base = j / KEYS * KEYS, stop = base + KEYS < end ? base + KEYS : end;
-        const char *value = ring_line(ring, ring->v, value_bytes, s->slot, head, start + base);
+    some = piece_of(value_bytes);
+    for (int base = from / some * some; base < end; base += some) {
+        int more = base + some < end;
+        const char *value = VALUES_AT(start + base);
+        const char *next = more ? VALUES_AT(start + base + some) : KEYS_AT(after);
         const float *scores = t->scores + base;
+        int begin = base < from ? from - base : 0, stop = end - base < some ? end - base : some;
 #define ADD_VALUES_OF(TYPE) \
-    add_values_of(value, value_bytes, a->dv, scores, j - base, stop - base, to.acc, a->share, TYPE)
+    add_values_of(value, value_bytes, a->dv, scores, begin, stop, to.acc, a->share, next, TYPE)
         FOR_RING_TYPE(ring->type_v, ADD_VALUES_OF)
 #undef ADD_VALUES_OF
-        j = stop;
     }
+#undef KEYS_AT
+#undef VALUES_AT
 }
 
 /* The chunks so far and the next one, weighed against each other. */
@@ -253,7 +309,7 @@ static void attend_column(const attention *a, const sequence *s, int64_t row, in
     for (int64_t at = low; at <= high;) {
         int64_t stop = (at / CHUNK + 1) * CHUNK - 1;
         stop = stop < high ? stop : high;
-        attend_chunk(a, &t, s, head, at, stop, at == low ? whole : next);
+        attend_chunk(a, &t, s, head, at, stop, stop + 1, at == low ? whole : next);
         if (at != low) merge_chunk(a, whole, next);
         at = stop + 1;
     }
@@ -269,6 +325,7 @@ static void attend_part(const attention *a, const sequence *s, int64_t row, int 
     interval(a, s, row, &low, &high);
     int64_t first = (low / CHUNK + chunk) * CHUNK, last = first + CHUNK - 1;
     attend_chunk(a, &t, s, head, first < low ? low : first, last < high ? last : high,
+                 first + CHUNK * (int64_t)a->w->pass->threads,
                  result_at(parts + chunk * size, a->share));
     if (atomic_fetch_add(finished, 1) + 1 < chunks) return;
     atomic_store(finished, 0);
