@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from golem_core.sample.grammar import Expression, Grammar, GrammarError, SchemaError, Token
+from golem_core.sample.grammar import Expression, Grammar, GrammarError, Token
 from golem_core.sample.grammar.expressions import Rule, alt, maybe, repeat, seq, text, until
 from golem_core.sample.grammar.gbnf import parse
 from golem_core.sample.grammar.notation import JSON, Notation
@@ -194,7 +194,7 @@ def _values(schema: Any, whose: str = "", notation: Notation | None = None) -> E
     """The texts of a schema's values, in JSON or another notation."""
     try:
         return expression_of(schema, notation or JSON)
-    except SchemaError as error:
+    except GrammarError as error:
         raise Refusal(f"{whose}{error}") from None
 
 

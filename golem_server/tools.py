@@ -1,5 +1,6 @@
 """The tools that a request offers to the model, and whether it must call one."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,7 +40,15 @@ def read_offer(request: ChatRequest, notation: CallFormat | None, architecture: 
         raise Refusal(
             f"Failed to parse tools: Expected 'tools' to be an array, got {json_type(declared)}"
         )
-    parameters = dict(_tool(place, one) for place, one in enumerate(declared or []))
+    parameters: dict[str, Mapping[str, Any]] = {}
+    for place, one in enumerate(declared or []):
+        name, its = _tool(place, one)
+        if name in parameters:
+            raise Refusal(
+                f"tool {place}: there is a function {json.dumps(name)} already, and a call says "
+                "only the name: give each its own"
+            )
+        parameters[name] = its
     forced = _forced(request.tool_choice, parameters)
     if not parameters or request.tool_choice == "none":
         return Offer()

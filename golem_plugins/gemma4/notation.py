@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from golem_core.sample.grammar import Expression, alt, seq, text
+from golem_core.sample.grammar import Expression, GrammarError, alt, seq, text
 from golem_core.sample.grammar.automaton import Automaton, both, explore
 from golem_core.sample.grammar.expressions import NOTHING, Text
 from golem_core.sample.grammar.json_text import plain
@@ -37,6 +37,16 @@ _STRINGS = _without(QUOTE)
 _BARE = explore(0, lambda state: [(c, c, 1) for c in _LETTERS], lambda state: state == 1)
 
 
+def _quoted(value: str) -> str:
+    """A fixed text between quotes. Raises GrammarError for one that holds the quote itself."""
+    if QUOTE in value:
+        raise GrammarError(
+            f"{json.dumps(value[:64])} cannot be said in this model's calls, which write {QUOTE} "
+            "around texts and have no escape for it: choose another name or value"
+        )
+    return f"{QUOTE}{value}{QUOTE}"
+
+
 class _Strings:
     """Strings between quotes; there are no escapes, so the quote itself cannot be said."""
 
@@ -63,7 +73,7 @@ class GemmaNotation(Notation):
 
     def _written(self, value: Any) -> str:
         if isinstance(value, str):
-            return f"{QUOTE}{value}{QUOTE}"
+            return _quoted(value)
         if isinstance(value, dict):
             return (
                 "{" + ",".join(f"{self._key(k)}:{self._written(v)}" for k, v in value.items()) + "}"
@@ -73,7 +83,7 @@ class GemmaNotation(Notation):
         return json.dumps(value, allow_nan=False)
 
     def _key(self, key: str) -> str:
-        return key if _BARE.accepts(key) else f"{QUOTE}{key}{QUOTE}"
+        return key if _BARE.accepts(key) else _quoted(key)
 
     def name(self, key: str) -> Text:
         return text(self._key(key))

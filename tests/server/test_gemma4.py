@@ -101,6 +101,27 @@ def test_a_function_whose_name_could_not_be_read_back_is_not_forced(client, name
     assert message.startswith(f'tool "{name}": {json.dumps(name)} cannot be called: names stand')
 
 
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {'<|"|>': {"type": "string"}},
+        {"a": {"properties": {'b<|"|>': {}}}},
+        {"a": {"enum": ["x", 'y<|"|>z']}},
+        {"a": {"const": ["x", {'<|"|>': 1}]}},
+    ],
+)
+def test_a_text_that_calls_have_no_way_to_say_is_refused(client, properties):
+    """The mark around texts has no escape: what holds it could not be read back."""
+    schema = {"type": "object", "properties": properties}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    body = {"messages": [{"role": "user", "content": "x"}], "tools": [tool]}
+    refused = client.simulate_post(CHAT, json=body | {"tool_choice": "required"})
+    assert refused.status_code == 400, refused.json
+    message = refused.json["error"]["message"]
+    assert message.startswith('tool "f": "') and "cannot be said in this model's calls" in message
+    assert json.dumps('<|"|>')[1:-1] in message
+
+
 @pytest.mark.parametrize("name", ["a b", "a:b", "é", "a}b", "</f>"])
 def test_a_function_of_an_odd_name_is_forced(client, name):
     tool = {"type": "function", "function": {"name": name, "parameters": WEATHER}}

@@ -158,6 +158,16 @@ def test_a_call_that_a_stop_text_cut_is_no_call_either(roomy):
     assert choice["finish_reason"] == "stop"
 
 
+@pytest.mark.parametrize("choice", ["auto", "required", "none"])
+def test_two_tools_of_one_name_are_refused(roomy, choice):
+    """A call says only the name: neither whose parameters it takes nor which one is meant."""
+    other = {"type": "function", "function": {"name": "weather"}}
+    body = chat_body("x", tools=[*TOOLS, other], tool_choice=choice)
+    status, answer = roomy.post(CHAT, body)
+    assert status == 400
+    assert answer["error"]["message"].startswith('tool 2: there is a function "weather" already')
+
+
 @pytest.mark.parametrize("fields", [{"tools": []}, {"tools": None}, {"tool_choice": "none"}])
 def test_without_tools_a_call_is_prose(roomy, fields):
     choice = whole(roomy, says(CALL, **fields))

@@ -1,8 +1,11 @@
 # distutils: sources = golem_core/sample/grammar/stacks.c golem_core/sample/grammar/trie.c golem_core/sample/grammar/matcher.c
-# distutils: depends = golem_core/sample/grammar/stacks.h golem_core/sample/grammar/trie.h golem_core/sample/grammar/matcher.h golem_core/sample/constraint.h
+# distutils: depends = golem_core/sample/grammar/stacks.h golem_core/sample/grammar/map.h golem_core/sample/grammar/trie.h golem_core/sample/grammar/matcher.h golem_core/sample/constraint.h
 # distutils: include_dirs = golem_core/sample golem_core/sample/grammar
 # distutils: libraries = m
 """Vocabularies as tries, grammars bound to them, and matchers: the C of this package for Python."""
+
+from collections import OrderedDict
+from threading import Lock
 
 import numpy as np
 
@@ -12,6 +15,8 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
 from golem_core.sample.grammar.errors import GrammarError, GrammarLimit
+
+FOLDS = 4  # kept of a vocabulary; one of 262,144 tokens takes 5 MB
 
 
 cdef extern from "constraint.h":
@@ -47,7 +52,8 @@ cdef extern from "trie.h":
         uint8_t *steers
         int count
 
-    bint trie_build(Trie *t, int vocab, uint8_t *text, uint32_t *start)
+    bint trie_build(Trie *t, int vocab, uint8_t *text, uint32_t *start) nogil
+    bint trie_fold(Trie *folded, const Trie *t, const uint8_t *classes) nogil
     void trie_free(Trie *t)
 
 
@@ -59,7 +65,9 @@ cdef extern from "matcher.h":
     ctypedef struct CMatcher "Matcher":
         pass
 
-    bint bound_init(CBound *b, const Tables *tables, const Trie *trie)
+    bint bound_init(
+        CBound *b, const Tables *tables, const Trie *trie, const Trie *fold, const uint8_t *classes
+    )
     void bound_free(CBound *b)
     int matcher_init(CMatcher *m, CBound *bound) nogil
     void matcher_free(CMatcher *m) nogil
@@ -86,6 +94,8 @@ cdef class Vocabulary:
 
     cdef Trie trie
     cdef readonly object find
+    cdef object _folds  # the latest, by their classes
+    cdef object _folding
     cdef object __weakref__  # grammars keep what they share over a vocabulary as long as it lives
 
     def __init__(self, pieces, *, ends=(), steers=(), find=None):
@@ -105,7 +115,10 @@ cdef class Vocabulary:
         if own_text == NULL or own_start == NULL or not vocab:
             self.trie.vocab = 0
             raise ValueError("a vocabulary without tokens") if not vocab else MemoryError
-        if not trie_build(&self.trie, vocab, own_text, own_start):
+        cdef bint fine
+        with nogil:  # a tenth of a second, while others draw
+            fine = trie_build(&self.trie, vocab, own_text, own_start)
+        if not fine:
             raise MemoryError
         for token in ends:
             if 0 <= token < vocab:
@@ -114,6 +127,17 @@ cdef class Vocabulary:
             if 0 <= token < vocab:
                 self.trie.steers[token] = 1
         self.find = find
+        self._folds = OrderedDict()
+        self._folding = Lock()
+
+    def folded(self, bytes classes):
+        """The texts with bytes of one class taken for one (Folded), which is kept for the next."""
+        with self._folding:
+            found = self._folds.pop(classes, None) or Folded(self, classes)
+            self._folds[classes] = found
+            if len(self._folds) > FOLDS:
+                self._folds.popitem(last=False)
+        return found
 
     @classmethod
     def of(cls, tokenizer, ends=None):
@@ -146,16 +170,48 @@ cdef class Vocabulary:
         return self.trie.count
 
 
+cdef class Folded:
+    """A vocabulary in which some bytes are one: what a grammar that takes them for one walks along.
+
+    classes: (256) of each byte, at the same places of UTF-8 (``folding.standard``).
+    """
+
+    cdef Trie trie
+    cdef readonly bytes classes
+
+    def __init__(self, Vocabulary vocabulary not None, bytes classes):
+        cdef const uint8_t *own
+        cdef bint fine
+        if self.classes is not None or len(classes) != 256:
+            raise ValueError("a vocabulary is folded once, by 256 classes")
+        self.classes = classes
+        own = classes
+        with nogil:
+            fine = trie_fold(&self.trie, &vocabulary.trie, own)
+        if not fine:
+            raise MemoryError
+
+    def __dealloc__(self):
+        trie_free(&self.trie)
+
+    @property
+    def nodes(self):
+        """Nodes of the trie."""
+        return self.trie.count
+
+
 cdef class Bound:
     """A grammar over a vocabulary: made by ``Grammar.bind``, shared by its matchers.
 
     It reads the vocabulary's tables and does not keep them: whoever uses it does.
     kinds u8, values i32, rules i32, alternatives i32, steps u16 (states, classes), beyond u8
-    (states), byte_class u8 (256): the Tables of stacks.h. root: a rule's number.
+    (states), byte_class u8 (256): the Tables of stacks.h. root: a rule's number. folded: of the
+    vocabulary, or None.
     """
 
     cdef CBound bound
     cdef object _tables  # keeps the arrays alive
+    cdef Folded _folded
     cdef bint _ready
 
     def __init__(
@@ -169,8 +225,11 @@ cdef class Bound:
         const uint8_t[::1] beyond,
         const uint8_t[::1] byte_class,
         int root,
+        Folded folded=None,
     ):
         cdef Tables tables
+        cdef const Trie *fold = NULL
+        cdef const uint8_t *classes = NULL
         if self._ready:
             raise RuntimeError("a grammar is bound once")
         self._tables = (kinds, values, rules, alternatives, steps, beyond, byte_class)
@@ -184,7 +243,11 @@ cdef class Bound:
         tables.byte_classes = steps.shape[1]
         tables.root = root
         self._ready = True
-        if not bound_init(&self.bound, &tables, &vocabulary.trie):
+        self._folded = folded
+        if folded is not None:
+            fold = &folded.trie
+            classes = folded.classes
+        if not bound_init(&self.bound, &tables, &vocabulary.trie, fold, classes):
             raise MemoryError
 
     def __dealloc__(self):

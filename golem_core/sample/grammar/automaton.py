@@ -127,12 +127,17 @@ def _trimmed(edges: list[list[Edge]], ends: set[int]) -> Automaton:
 
 
 def _onto(row: list[Edge], block: list[int]) -> tuple[Edge, ...]:
+    return _joined((low, high, block[to]) for low, high, to in row)
+
+
+def _joined(row: Iterable[Edge]) -> tuple[Edge, ...]:
+    """The same with edges that lead to the same state side by side as one."""
     joined: list[Edge] = []
     for low, high, to in row:
-        if joined and joined[-1][2] == block[to] and joined[-1][1] + 1 == low:
-            joined[-1] = (joined[-1][0], high, block[to])
+        if joined and joined[-1][2] == to and joined[-1][1] + 1 == low:
+            joined[-1] = (joined[-1][0], high, to)
         else:
-            joined.append((low, high, block[to]))
+            joined.append((low, high, to))
     return tuple(joined)
 
 
@@ -197,9 +202,19 @@ def words(texts: Iterable[str]) -> Automaton:
                 trie.append({})
             at = to
         ends.add(at)
-    return explore(
-        0, lambda s: [(c, c, to) for c, to in sorted(trie[s].items())], lambda s: s in ends
-    )
+    if len(trie) > MOST_STATES:
+        raise TooLarge
+    if not ends:
+        return Automaton((), frozenset())
+    # Bottom up, which is from the last to the first: what follows is known, so alike is equal.
+    known: dict[tuple[bool, tuple[Edge, ...]], int] = {}
+    block = [0] * len(trie)
+    for state in range(len(trie) - 1, -1, -1):
+        row = [(c, c, block[to]) for c, to in sorted(trie[state].items())]
+        block[state] = known.setdefault((state in ends, _joined(row)), len(known))
+    rows = list(known)[::-1]  # the start came last
+    edges = tuple(tuple((a, z, len(rows) - 1 - to) for a, z, to in row) for _, row in rows)
+    return Automaton(edges, frozenset(i for i, (end, _) in enumerate(rows) if end))
 
 
 @dataclass

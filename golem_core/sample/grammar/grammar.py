@@ -26,6 +26,7 @@ from golem_core.sample.grammar.expressions import (
     seq,
     until,
 )
+from golem_core.sample.grammar.folding import classes_of
 
 END, CHAR, RULE, TOKEN, NOT_TOKEN = range(5)  # kinds of elements, as in stacks.h
 MOST_ELEMENTS = 1 << 19
@@ -105,7 +106,9 @@ class Grammar:
                     values = values.copy()
                     for at, name in self._names:
                         values[at] = self._find(vocabulary, name, kinds[at] == TOKEN)
-                bound = Bound(vocabulary, kinds, values, *rest, self._root)
+                classes = classes_of(kinds, values, rest[2], rest[4], CHAR)
+                folded = None if classes is None else vocabulary.folded(classes)
+                bound = Bound(vocabulary, kinds, values, *rest, self._root, folded)
                 self._bound[vocabulary] = bound
             return bound
 

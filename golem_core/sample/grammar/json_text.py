@@ -94,9 +94,15 @@ class Strings:
         self._free = free
         self._units: dict[tuple[Ranges, bool], Expression | None] = {}
         self._hexes: dict[tuple[Ranges, int], Expression] = {}
+        self._spelled: dict[Automaton, Expression] = {}
 
     def spell(self, automaton: Automaton, name: str = "string") -> Expression:
         """The JSON strings, quotes included, whose meaning the automaton accepts."""
+        if automaton not in self._spelled:
+            self._spelled[automaton] = self._spell(automaton, name)
+        return self._spelled[automaton]
+
+    def _spell(self, automaton: Automaton, name: str) -> Expression:
         # Twice a state: after an escape that is the first half of a pair, a second half would
         # make them one character.
         rules: dict[tuple[int, bool], Rule] = {}

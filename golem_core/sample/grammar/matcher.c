@@ -6,14 +6,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool bound_init(Bound *b, const Tables *tables, const Trie *trie) {
-    *b = (Bound){.trie = trie, .words = (trie->vocab + 31) / 32};
+/* Fills folded and folded_of. */
+static bool find_folded(Bound *b, const uint8_t *class, const uint8_t *byte_class) {
+    int place[256], count = 0;
+    for (int byte = 0; byte < 256; byte++) place[byte] = b->folded_of[byte] = -1;
+    for (int byte = 0; class && byte < 256; byte++) {
+        for (int other = 0; other < byte; other++) {
+            if (class[other] != class[byte] || byte_class[other] == byte_class[byte]) continue;
+            if (place[class[byte]] < 0) place[class[byte]] = count++;
+            break;
+        }
+    }
+    if (count > MOST_FOLDED) return false;
+    for (int byte = 0; class && byte < 256; byte++) {
+        int at = b->folded_of[byte] = place[class[byte]];
+        if (at < 0) continue;
+        Folded *folded = &b->folded[at];
+        int i = 0;
+        while (i < folded->count && byte_class[folded->bytes[i]] != byte_class[byte]) i++;
+        if (i == folded->count) folded->bytes[folded->count++] = byte;
+    }
+    return true;
+}
+
+bool bound_init(Bound *b, const Tables *tables, const Trie *trie, const Trie *fold,
+                const uint8_t *class) {
+    *b = (Bound){.trie = trie, .fold = fold, .words = (trie->vocab + 31) / 32};
+    if (!find_folded(b, class, tables->byte_class)) return false;
     for (int i = 0; i < MASKS; i++) b->masks[i].state = -1;
     b->path = calloc(trie->deepest + 1, sizeof *b->path);
     b->looks = calloc(trie->deepest + 1, sizeof *b->looks);
     b->marks = calloc(trie->ranked / 64 + 1, sizeof *b->marks);
+    b->strays = calloc(trie->ranked / 64 + 1, sizeof *b->strays);
     b->none = calloc(b->words, sizeof *b->none);
-    bool room = b->path && b->looks && b->marks && b->none;
+    bool room = b->path && b->looks && b->marks && b->strays && b->none;
     if (!stacks_init(&b->stacks, tables) || !room) return false;
     int place[256];
     memset(place, -1, sizeof place);
@@ -35,6 +61,7 @@ void bound_free(Bound *b) {
     free(b->path);
     free(b->looks);
     free(b->marks);
+    free(b->strays);
     free(b->none);
 }
 
@@ -317,44 +344,58 @@ static void look_at(const Stacks *s, int32_t state, Look *look) {
 
 /* Ranks that may follow are marked where they begin and where they end, so that a long row costs what
  * a short one does. */
-static inline void allow_ranks(Bound *b, uint32_t from, uint32_t to) {
-    b->marks[from >> 6] ^= 1ull << (from & 63);
-    b->marks[to >> 6] ^= 1ull << (to & 63);
+static inline void allow_ranks(uint64_t *marks, uint32_t from, uint32_t to) {
+    marks[from >> 6] ^= 1ull << (from & 63);
+    marks[to >> 6] ^= 1ull << (to & 63);
 }
 
 /* The same for those of so many characters at most. */
-static void allow_short(Bound *b, uint32_t from, uint32_t to, int most) {
+static void allow_short(const Trie *t, uint64_t *marks, uint32_t from, uint32_t to, int most) {
     uint64_t before = 0;
     for (uint32_t r = from; r <= to; r++) {
-        uint64_t may = r < to && b->trie->lengths[r] <= most;
-        b->marks[r >> 6] ^= (may ^ before) << (r & 63);
+        uint64_t may = r < to && t->lengths[r] <= most;
+        marks[r >> 6] ^= (may ^ before) << (r & 63);
         before = may;
+    }
+}
+
+/* Marks of borders become marks of what lies between; returns how many. */
+static int between(uint64_t *marks, int words) {
+    uint64_t within = 0; /* all ones while a row goes on */
+    int count = 0;
+    for (int w = 0; w < words; w++) {
+        uint64_t row = marks[w];
+        for (int shift = 1; shift < 64; shift *= 2) row ^= row << shift;
+        marks[w] = row ^= within;
+        within = (uint64_t)((int64_t)row >> 63);
+        count += __builtin_popcountll(row);
+    }
+    return count;
+}
+
+/* Turns the bits of tokens whose ranks are marked, or are not. */
+static void turn(const Trie *t, const uint64_t *marks, bool marked, uint32_t *bits) {
+    const int words = t->ranked / 64 + 1;
+    for (int w = 0; w < words; w++) {
+        uint64_t those = marked ? marks[w] : ~marks[w];
+        if (w == words - 1) those &= (1ull << (t->ranked & 63)) - 1;
+        for (; those; those &= those - 1) {
+            int32_t token = t->order[64 * w + __builtin_ctzll(those)];
+            bits[token >> 5] ^= 1u << (token & 31);
+        }
     }
 }
 
 /* The bits of tokens whose ranks were marked. */
 static void gather_marked(Bound *b, uint32_t *bits) {
-    const Trie *t = b->trie;
+    const Trie *t = b->fold ? b->fold : b->trie;
     const int words = t->ranked / 64 + 1;
-    uint64_t within = 0; /* all ones while a row goes on */
-    int allowed = 0;
-    for (int w = 0; w < words; w++) {
-        uint64_t row = b->marks[w];
-        for (int shift = 1; shift < 64; shift *= 2) row ^= row << shift;
-        b->marks[w] = row ^= within;
-        within = (uint64_t)((int64_t)row >> 63);
-        allowed += __builtin_popcountll(row);
-    }
-    const bool most = allowed > t->ranked / 2; /* start from all, and take the few out */
-    memcpy(bits, most ? t->spelled : b->none, b->words * sizeof *bits);
-    for (int w = 0; w < words; w++) {
-        uint64_t odd = most ? ~b->marks[w] : b->marks[w];
-        if (w == words - 1) odd &= (1ull << (t->ranked & 63)) - 1;
-        for (; odd; odd &= odd - 1) {
-            int32_t token = t->order[64 * w + __builtin_ctzll(odd)];
-            bits[token >> 5] ^= 1u << (token & 31);
-        }
-    }
+    const bool most = between(b->marks, words) > t->ranked / 2; /* then take the few others out */
+    memcpy(bits, most ? b->trie->spelled : b->none, b->words * sizeof *bits);
+    turn(t, b->marks, !most, bits);
+    if (!b->strayed) return;
+    between(b->strays, words);
+    turn(b->trie, b->strays, true, bits);
 }
 
 /* Makes room when there is little. The first states on the way, `depth` of them, may get other
@@ -389,17 +430,48 @@ static inline int32_t at_its_end(const Bound *b, const TrieNode *node, int32_t r
     return -1;
 }
 
-/* Marks the tokens whose texts may follow. */
-static int walk(Bound *b, int32_t state) {
+/* Whether bytes that are folded lead to different states, `depth` bytes down. */
+static int mixed(Bound *b, int depth, int folded) {
+    Stacks *s = &b->stacks;
+    int32_t row = b->looks[depth].row;
+    if (row >= 0 && s->plain[row].asked >> folded & 1) return s->plain[row].mixed >> folded & 1;
+    int error = make_room(b, depth + 1);
+    if (error) return error;
+    const int32_t state = b->path[depth];
+    const Folded *bytes = &b->folded[folded];
+    int32_t first = stacks_byte(s, state, bytes->bytes[0]), to = first;
+    for (int i = 1; i < bytes->count && to == first && to >= 0; i++)
+        to = stacks_byte(s, state, bytes->bytes[i]);
+    if (to < 0) return to;
+    Plain *plain = &s->plain[s->nodes[state].row];
+    plain->asked |= 1u << folded;
+    if (to != first) plain->mixed |= 1u << folded;
+    look_at(s, state, &b->looks[depth]);
+    return to != first;
+}
+
+static int walk(Bound *b, const Trie *t, uint32_t i, uint32_t until);
+
+/* Walks along the members of a folded node by themselves. */
+static int walk_apart(Bound *b, uint32_t folded) {
     const Trie *t = b->trie;
+    if (!b->strayed) memset(b->strays, 0, (t->ranked / 64 + 1) * sizeof *b->strays);
+    b->strayed = true;
+    for (uint32_t m = b->fold->members_at[folded]; m < b->fold->members_at[folded + 1]; m++) {
+        uint32_t member = b->fold->members[m];
+        int error = walk(b, t, member, t->nodes[member].next);
+        if (error) return error;
+    }
+    return 0;
+}
+
+/* Marks the tokens whose texts may follow, from one node of a trie to another. */
+static int walk(Bound *b, const Trie *t, uint32_t i, uint32_t until) {
     Stacks *s = &b->stacks;
     const uint8_t *class = s->t.byte_class;
     const int classes = s->t.byte_classes;
-    memset(b->marks, 0, (t->ranked / 64 + 1) * sizeof *b->marks);
-    b->path[0] = state;
-    b->looks[0].said = 0;
-    look_at(s, state, &b->looks[0]);
-    for (int i = 0; i < t->count;) {
+    uint64_t *marks = t == b->fold || !b->fold ? b->marks : b->strays;
+    while (i != until) {
         const TrieNode *node = &t->nodes[i], *next = &t->nodes[node->next];
         const int depth = node->depth - 1, before = depth - node->within; /* places of the states before
                                                                              its byte and character */
@@ -416,18 +488,26 @@ static int walk(Bound *b, int32_t state) {
                 alike = !(node->groups & ~look->groups);
             }
             bool counted = !all && alike && look->most == look->span;
-            if (all) allow_ranks(b, node->rank, next->rank);
-            if (counted) allow_short(b, node->rank, next->rank, look->said + look->most);
+            if (all) allow_ranks(marks, node->rank, next->rank);
+            if (counted) allow_short(t, marks, node->rank, next->rank, look->said + look->most);
             if (all || counted) {
                 i = node->next;
                 continue;
             }
         }
+        const int folded = t == b->fold ? b->folded_of[node->byte] : -1;
+        const int apart = folded < 0 ? 0 : mixed(b, depth, folded);
+        if (apart) {
+            int error = apart < 0 ? apart : walk_apart(b, i);
+            if (error) return error;
+            i = node->next;
+            continue;
+        }
         int32_t row = b->looks[depth].row;
-        if (next->rank == node->rank + 1) {
+        if (t != b->fold && next->rank == node->rank + 1) {
             int32_t to = at_its_end(b, node, row);
             if (to >= 0) {
-                allow_ranks(b, node->rank, node->rank + (to != DEAD));
+                allow_ranks(marks, node->rank, node->rank + (to != DEAD));
                 i = node->next;
                 continue;
             }
@@ -436,12 +516,12 @@ static int walk(Bound *b, int32_t state) {
         if (to < 0) to = ask(b, depth, node->byte);
         if (to < 0) return to;
         if (to == DEAD || !node->child) {
-            if (to != DEAD) allow_ranks(b, node->rank, next->rank);
+            if (to != DEAD) allow_ranks(marks, node->rank, next->rank);
             i = node->next;
             continue;
         }
         i = node->child;
-        allow_ranks(b, node->rank, t->nodes[i].rank);
+        allow_ranks(marks, node->rank, t->nodes[i].rank);
         b->path[depth + 1] = to;
         b->looks[depth + 1].said = look->said + 1;
         look_at(s, to, &b->looks[depth + 1]);
@@ -473,7 +553,13 @@ static void by_name(Bound *b, int32_t state, uint32_t *bits) {
 static int fill(Matcher *m, uint32_t *bits) {
     Bound *b = m->bound;
     Stacks *s = &b->stacks;
-    int error = walk(b, current(m));
+    const Trie *t = b->fold ? b->fold : b->trie;
+    memset(b->marks, 0, (t->ranked / 64 + 1) * sizeof *b->marks);
+    b->strayed = false;
+    b->path[0] = current(m);
+    b->looks[0].said = 0;
+    look_at(s, b->path[0], &b->looks[0]);
+    int error = walk(b, t, 0, t->count);
     if (error) return error;
     gather_marked(b, bits);
     if (s->nodes[current(m)].tokens) by_name(b, current(m), bits);

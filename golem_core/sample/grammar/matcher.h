@@ -7,7 +7,12 @@
 #include "stacks.h"
 #include "trie.h"
 
-enum { REMEMBERED = 256, MASKS = 8 };
+enum { REMEMBERED = 256, MASKS = 8, MOST_FOLDED = 32 };
+
+/* Bytes that a folded trie takes for one and the grammar does not: one of each of its classes. */
+typedef struct {
+    uint8_t count, bytes[255];
+} Folded;
 
 /* What a walk along the trie looks up at every node, of the state before it. */
 typedef struct {
@@ -21,6 +26,10 @@ typedef struct {
 typedef struct {
     Stacks stacks;
     const Trie *trie;
+    const Trie *fold; /* of the trie, NULL = none */
+    Folded folded[MOST_FOLDED];
+    int8_t folded_of[256]; /* a byte's, -1 = the grammar takes them for one too */
+    bool strayed; /* the trie itself was walked along too, and `strays` marked */
     struct {
         int32_t state, age; /* state -1: free */
         uint32_t *bits; /* (words) */
@@ -30,7 +39,8 @@ typedef struct {
     int words; /* of 32 bits, that hold a bit a token */
     int32_t *path; /* (deepest + 1) states on the way to a node of the trie */
     Look *looks; /* (deepest + 1) of those states */
-    uint64_t *marks; /* (ranked / 64 + 1) a bit a rank */
+    uint64_t *marks; /* (ranked / 64 + 1) a bit a rank of the trie that is walked along */
+    uint64_t *strays; /* the same of the vocabulary's, when that is another */
     uint32_t *none; /* (words) zeros */
 } Bound;
 
@@ -43,7 +53,10 @@ typedef struct {
     int32_t tried; /* token whose state is in states[REMEMBERED], -1 = none */
 } Matcher;
 
-bool bound_init(Bound *b, const Tables *tables, const Trie *trie);
+/* fold: of the trie by classes of bytes (256), or NULL twice. False: no memory, or more than MOST_FOLDED
+ * classes that the grammar does not take for one. */
+bool bound_init(Bound *b, const Tables *tables, const Trie *trie, const Trie *fold,
+                const uint8_t *class);
 void bound_free(Bound *b);
 
 /* All of these return a negative error of stacks.h too. */

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from golem_core.sample.grammar import json_text, merged, numbers
-from golem_core.sample.grammar.automaton import TooLarge, words
+from golem_core.sample.grammar.automaton import Automaton, TooLarge, words
 from golem_core.sample.grammar.document import (
     Alternative,
     Document,
@@ -96,6 +96,7 @@ class Converter:
         self._rules: dict[tuple[str, ...], Rule] = {}
         self._waiting: list[tuple[tuple[str, ...], Rule]] = []
         self._combined = 0
+        self._numbers: dict[tuple[object, ...], Expression | None] = {}
         self._objects = Objects(self)
         self.nothing: list[tuple[str, str]] = []  # (keyword, path) of what left no value somewhere
 
@@ -200,16 +201,27 @@ class Converter:
             whole = True
         if low is None and high is None and step <= 1:
             return json_text.INTEGER if whole else json_text.NUMBER
+        key = (low, high, whole, step)
+        if key not in self._numbers:
+            found = self._bounded(flats, *key)
+            self._numbers[key] = None if found.never else json_text.plain(found, "number")
+        return self._numbers[key] or self.never(flats, "multipleOf", *_BOUNDS)
+
+    def _bounded(
+        self,
+        flats: Sequence[Flat],
+        low: numbers.Bound | None,
+        high: numbers.Bound | None,
+        whole: bool,
+        step: int,
+    ) -> Automaton:
         try:
-            found = numbers.automaton(low, high, whole=whole, step=step)
+            return numbers.automaton(low, high, whole=whole, step=step)
         except TooLarge:
             keyword = "multipleOf" if step > 1 else "minimum"
             path = next((f.path for f in flats if keyword in f.schema), flats[0].path)
             reason = f"{keyword} {step or ''} is more than this server counts"
             raise SchemaError(keyword, path, reason) from None
-        if found.never:
-            return self.never(flats, "multipleOf", *_BOUNDS)
-        return json_text.plain(found, "number")
 
     def _string(self, flats: Sequence[Flat]) -> Expression:
         found = merged.text(flats)

@@ -20,69 +20,6 @@ static bool grow(void **memory, int *room, int wanted, size_t size) {
     return true;
 }
 
-static uint64_t mix(uint64_t x) {
-    x ^= x >> 32;
-    x *= 0xd6e8feb86659fd93u;
-    x ^= x >> 32;
-    return x * 0xd6e8feb86659fd93u;
-}
-
-static bool map_init(Map *m, uint32_t room) {
-    m->size = 0;
-    m->room = room;
-    m->keys = calloc(room, sizeof *m->keys);
-    m->values = malloc(room * sizeof *m->values);
-    return m->keys && m->values;
-}
-
-static void map_free(Map *m) {
-    free(m->keys);
-    free(m->values);
-}
-
-static void map_clear(Map *m) {
-    if (m->size) memset(m->keys, 0, m->room * sizeof *m->keys);
-    m->size = 0;
-}
-
-/* Keys are stored plus one: 0 is a free place. */
-static uint32_t map_place(const Map *m, uint64_t key) {
-    uint32_t i = (uint32_t)(mix(key) >> 20) & (m->room - 1);
-    while (m->keys[i] && m->keys[i] != key + 1) i = (i + 1) & (m->room - 1);
-    return i;
-}
-
-static int32_t map_get(const Map *m, uint64_t key) {
-    uint32_t i = map_place(m, key);
-    return m->keys[i] ? m->values[i] : -1;
-}
-
-static bool map_put(Map *m, uint64_t key, int32_t value) {
-    if (m->size * 2 >= m->room) {
-        Map larger;
-        if (!map_init(&larger, m->room * 2)) {
-            map_free(&larger);
-            return false;
-        }
-        for (uint32_t i = 0; i < m->room; i++)
-            if (m->keys[i]) {
-                uint32_t to = map_place(&larger, m->keys[i] - 1);
-                larger.keys[to] = m->keys[i];
-                larger.values[to] = m->values[i];
-            }
-        larger.size = m->size;
-        map_free(m);
-        *m = larger;
-    }
-    uint32_t i = map_place(m, key);
-    m->size += !m->keys[i];
-    m->keys[i] = key + 1;
-    m->values[i] = value;
-    return true;
-}
-
-static uint64_t pair(int32_t a, int32_t b) { return (uint64_t)(uint32_t)a << 32 | (uint32_t)b; }
-
 /* ---- nodes ---- */
 
 static int push_entry(Stacks *s, Entry entry) {

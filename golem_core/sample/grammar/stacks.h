@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "map.h"
+
 /* Elements of a grammar. Their values: CHAR the state of the byte automaton that reads the class,
  * RULE a rule, TOKEN and NOT_TOKEN a token. */
 enum { ELEMENT_END, ELEMENT_CHAR, ELEMENT_RULE, ELEMENT_TOKEN, ELEMENT_NOT_TOKEN };
@@ -61,12 +63,6 @@ typedef struct {
     bool tokens; /* token elements are among the tops */
 } Node;
 
-typedef struct {
-    uint64_t *keys;
-    int32_t *values;
-    uint32_t size, room; /* room is a power of two */
-} Map;
-
 /* A state's way through plain text: each character of `groups` leads to `next`, none of `dead` leads
  * anywhere. At least `span` characters of the groups may follow in a row, and `most` at most.
  * Whatever states they lead to, any number of characters of `loops` may, as far as is known, and at
@@ -76,6 +72,7 @@ typedef struct {
     int32_t next; /* -1 = not asked yet */
     int32_t span, most; /* as far as is known */
     int32_t reach;
+    uint32_t asked, mixed; /* folded bytes, a bit each: known, and lead to different states */
 } Plain;
 
 /* ASCII bytes that no class of the grammar tells apart: one of them, and the groups of all. */

@@ -2,6 +2,8 @@
 
 #include "trie.h"
 
+#include "map.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,12 +84,12 @@ static void describe(const Trie *t, Found *found) {
     }
 }
 
-/* Puts siblings side by side: the children of each found node, in the order of those. */
-static bool place(Trie *t, const Found *found) {
-    uint32_t *at = malloc((t->count + 1) * sizeof *at);
+/* Puts siblings side by side: the children of each found node, in the order of those. at: (count + 1)
+ * is filled with where each is put. */
+static bool place(Trie *t, const Found *found, uint32_t *at) {
     t->nodes = malloc((t->count + 1) * sizeof *t->nodes);
     uint32_t placed = 0;
-    for (int p = -1; at && t->nodes && p < t->count; p++) {
+    for (int p = -1; t->nodes && p < t->count; p++) {
         uint32_t until = p < 0 ? (uint32_t)t->count : found[p].skip;
         uint32_t next = p < 0 ? until : t->nodes[at[p]].next;
         if (p >= 0) t->nodes[at[p]].child = until > (uint32_t)p + 1 ? placed : 0;
@@ -98,9 +100,8 @@ static bool place(Trie *t, const Found *found) {
             node->next = found[i].skip == until ? next : placed;
         }
     }
-    if (at && t->nodes) t->nodes[t->count] = found[t->count].node;
-    free(at);
-    return at && t->nodes;
+    if (t->nodes) t->nodes[t->count] = found[t->count].node;
+    return t->nodes;
 }
 
 static bool lay_out(Trie *t, const Ranked *ranked, int n) {
@@ -148,7 +149,9 @@ static bool lay_out(Trie *t, const Ranked *ranked, int n) {
         t->ranked = n;
         found[t->count] = (Found){.node = {.rank = n}};
         describe(t, found);
-        fine = place(t, found);
+        uint32_t *at = malloc((t->count + 1) * sizeof *at);
+        fine = at && place(t, found, at);
+        free(at);
     }
     free(found);
     free(open);
@@ -176,6 +179,129 @@ bool trie_build(Trie *t, int vocab, uint8_t *text, uint32_t *start) {
     return fine;
 }
 
+/* ---- folding ---- */
+
+/* Texts that read alike. */
+typedef struct {
+    int32_t parent, child, last, sibling; /* -1 = none */
+    uint32_t tokens;
+    Found found;
+} Alike;
+
+/* What follows the siblings of which a node is the first. */
+static uint32_t after_all(const Trie *t, int64_t parent) {
+    return parent < 0 ? (uint32_t)t->count : t->nodes[parent].next;
+}
+
+static uint32_t tokens_at(const Trie *t, uint32_t i) {
+    const TrieNode *node = &t->nodes[i];
+    return t->nodes[node->child ? node->child : node->next].rank - node->rank;
+}
+
+/* Finds out which texts read alike: of[i] is the number of the i-th node's. Their count, or -1. */
+static int find_alike(const Trie *t, const uint8_t *class, Alike *alike, int32_t *of, Map *known) {
+    int count = 0, top = -1; /* the last of the first siblings */
+    for (int64_t p = -1; p < t->count; p++) { /* parents come before their children */
+        if (p >= 0 && !t->nodes[p].child) continue;
+        for (uint32_t i = p < 0 ? 0 : t->nodes[p].child;; i++) {
+            const TrieNode *node = &t->nodes[i];
+            int32_t above = p < 0 ? -1 : of[p];
+            uint64_t key = pair(above + 1, class[node->byte]);
+            int32_t at = map_get(known, key);
+            if (at < 0) {
+                at = count++;
+                if (!map_put(known, key, at)) return -1;
+                alike[at] = (Alike){above, -1, -1, -1, 0, {.node = *node}};
+                int32_t *last = above < 0 ? &top : &alike[above].last;
+                if (*last >= 0) alike[*last].sibling = at;
+                if (*last < 0 && above >= 0) alike[above].child = at;
+                *last = at;
+            }
+            TrieNode *shared = &alike[at].found.node;
+            shared->groups |= node->groups;
+            if (node->chars > shared->chars) shared->chars = node->chars;
+            alike[at].tokens += tokens_at(t, i);
+            of[i] = at;
+            if (node->next == after_all(t, p)) break;
+        }
+    }
+    return count;
+}
+
+/* Puts them in the order of a walk, with ranks; number[] of each is its place there. */
+static void order_alike(Alike *alike, int count, Found *found, int32_t *number) {
+    uint32_t rank = 0;
+    int placed = 0;
+    for (int32_t i = count ? 0 : -1; i >= 0;) {
+        number[i] = placed;
+        alike[i].found.node.rank = rank;
+        rank += alike[i].tokens;
+        found[placed++] = alike[i].found;
+        if (alike[i].child >= 0) {
+            i = alike[i].child;
+            continue;
+        }
+        for (; i >= 0; i = alike[i].parent) {
+            found[number[i]].skip = placed;
+            if (alike[i].sibling >= 0) break;
+        }
+        if (i >= 0) i = alike[i].sibling;
+    }
+    found[count] = (Found){.node = {.rank = rank}};
+}
+
+/* Fills members, order and lengths. of: the place of each node of t. */
+static void enter_members(Trie *folded, const Trie *t, const int32_t *of, uint32_t *used) {
+    uint32_t *end = folded->members_at;
+    for (int i = 0; i < t->count; i++) end[of[i] + 1]++;
+    for (int i = 0; i < folded->count; i++) end[i + 1] += end[i];
+    memset(used, 0, folded->count * sizeof *used);
+    for (int i = 0; i < t->count; i++) folded->members[end[of[i]] + used[of[i]]++] = i;
+    memset(used, 0, folded->count * sizeof *used);
+    for (int i = 0; i < t->count; i++) {
+        uint32_t tokens = tokens_at(t, i), from = t->nodes[i].rank;
+        for (uint32_t k = 0; k < tokens; k++) {
+            uint32_t rank = folded->nodes[of[i]].rank + used[of[i]]++;
+            folded->order[rank] = t->order[from + k];
+            folded->lengths[rank] = t->lengths[from + k];
+        }
+    }
+}
+
+bool trie_fold(Trie *folded, const Trie *t, const uint8_t *class) {
+    *folded = (Trie){.vocab = t->vocab, .ranked = t->ranked, .deepest = t->deepest};
+    size_t room = t->count + 1;
+    Alike *alike = malloc(room * sizeof *alike);
+    int32_t *of = malloc(room * sizeof *of), *number = malloc(room * sizeof *number);
+    Map known = {0};
+    bool fine = map_init(&known, 1 << 12) && alike && of && number;
+    int count = fine && t->count ? find_alike(t, class, alike, of, &known) : -!fine;
+    Found *found = malloc((count + 2) * sizeof *found);
+    uint32_t *at = malloc((count + 2) * sizeof *at);
+    folded->members_at = calloc(count + 2, sizeof *folded->members_at);
+    folded->members = malloc(room * sizeof *folded->members);
+    folded->order = malloc((t->ranked + 1) * sizeof *folded->order);
+    folded->lengths = malloc(t->ranked + 1);
+    fine = count >= 0 && found && at && folded->members_at && folded->members && folded->order &&
+           folded->lengths;
+    if (fine) {
+        folded->count = count;
+        order_alike(alike, count, found, number);
+        fine = place(folded, found, at);
+    }
+    if (fine) {
+        for (int i = 0; i < t->count; i++) of[i] = at[number[of[i]]];
+        enter_members(folded, t, of, at);
+    }
+    map_free(&known);
+    free(alike);
+    free(of);
+    free(number);
+    free(found);
+    free(at);
+    return fine;
+}
+
 void trie_free(Trie *t) {
     free(t->text);
     free(t->start);
@@ -185,4 +311,6 @@ void trie_free(Trie *t) {
     free(t->order);
     free(t->spelled);
     free(t->lengths);
+    free(t->members_at);
+    free(t->members);
 }

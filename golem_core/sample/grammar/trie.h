@@ -36,6 +36,8 @@ typedef struct {
     uint64_t groups[256]; /* the group of a byte */
     int ranked;
     int deepest;
+    uint32_t *members_at; /* of a folded trie (count + 1): where each node's members begin, */
+    uint32_t *members;    /* nodes of the trie it was made of */
 } Trie;
 
 /* Characters that grammars tend to treat alike are one group, and what is not ASCII another. Small
@@ -46,6 +48,11 @@ typedef struct {
 
 /* text and start are taken over; tokens that start with NUL or are too long take no part. */
 bool trie_build(Trie *t, int vocab, uint8_t *text, uint32_t *start);
+
+/* The same tokens with bytes of one class (256) taken for one, which must stand at the same places of
+ * UTF-8: a node is all nodes whose texts read alike then, and its byte one of theirs. It has no texts
+ * and no words of its own. */
+bool trie_fold(Trie *folded, const Trie *t, const uint8_t *class);
 void trie_free(Trie *t);
 
 #endif

@@ -8,10 +8,17 @@ A stack is a tuple of what is still to be read, the next element first. Elements
 import functools
 
 
-class Naive:
-    """A grammar {name: [[element, …], …]} at some place in a text."""
+class TooManyStacks(Exception):
+    """The grammar can be read in more ways than this matcher has patience for."""
 
-    def __init__(self, rules, pieces, ends):
+
+class Naive:
+    """A grammar {name: [[element, …], …]} at some place in a text.
+
+    patience: rules that are entered before it gives up with TooManyStacks."""
+
+    def __init__(self, rules, pieces, ends, patience=10**9):
+        self.patience = patience
         self.rules = rules
         self.pieces = pieces
         self.ends = ends
@@ -24,6 +31,9 @@ class Naive:
         """The stacks that start with something to read, or are empty."""
         if not stack or stack[0][0] != "rule":
             return {stack}
+        self.patience -= 1
+        if self.patience < 0:
+            raise TooManyStacks
         found = set()
         for alternative in self.rules[stack[0][1]]:
             found |= self.open((*alternative, *stack[1:]))

@@ -10,7 +10,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from golem_core.sample.grammar import Grammar, GrammarError, GrammarLimit, Matcher, Vocabulary
-from tests.core.sample.grammar.naive import Naive
+from golem_core.sample.grammar.folding import classes_of
+from golem_core.sample.grammar.grammar import CHAR
+from tests.core.sample.grammar.naive import Naive, TooManyStacks
 
 PIECES = [
     *(c.encode() for c in 'abcxyz012 \n"[]-é日😀'),
@@ -187,7 +189,14 @@ def test_walks_agree_with_a_set_of_stacks(grammar, seed):
         with pytest.raises(GrammarError, match="left recursion"):
             Grammar.compile(text)
         return
-    naive = Naive(lowered.rules, PIECES, {END})
+    try:
+        walk_together(text, Naive(lowered.rules, PIECES, {END}, 500_000), rng)
+    except TooManyStacks:
+        assume(False)
+
+
+def walk_together(text, naive, rng):
+    """Asserts that a grammar's matcher and the naive one say the same on a random way."""
     matcher = Matcher(Grammar.compile(text), VOCABULARY)
     for _ in range(8):
         assume(len(naive.stacks) < 100)
@@ -205,6 +214,59 @@ def test_walks_agree_with_a_set_of_stacks(grammar, seed):
             copy = matcher.copy()
             assert copy.allowed().tolist() == matcher.allowed().tolist()
             matcher = copy
+
+
+FOLDED = {  # grammars by whether they take letters for one, and to what degree
+    "all letters": 'root ::= [a-zA-Z]+ (" " [a-zA-Z]+)* [.!]?',
+    "two classes": 'root ::= ([^aeiou]* [aeiou] [^aeiou]*){2,5} "."',
+    "a pair": 'root ::= [^tT]* ("t" [^hH] [^tT]*)*',
+    "one at times": 'root ::= ([a-z]+ " " | "the " | "0" [1-9] " " | "é" [a-m]+ | [ê-日]+)+',
+    "half a class": "root ::= [a-z]* [b-nA-Z0-9] ([a-yé] [c-z日])* [^x]{3}",
+    "too many classes": "root ::= ([a-m]+ [n-z]+ [b-q]+ [f-u]+ [h-zé]+ [c-p]+ [e-x]+)+",
+    "no letters": 'root ::= ("ab" | "abc " | "the" [0-9])*',
+}
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_masks_of_texts_that_read_alike_are_those_of_each(name):
+    """Bytes that most of a grammar does not tell apart are walked along once: every token's bit is
+    what asking about that token alone says, also where letters that were folded are told apart."""
+    rng = random.Random(name)
+    parts = ["the", "aeio", "tth", "x", " ", "0", "7", "é", "日", "😀", ".", "\x01", "Ab"]
+    texts = {bytes([b]) for b in range(1, 256)}
+    while len(texts) < 1500:
+        text = "".join(
+            rng.choice(parts) if rng.random() < 0.3 else rng.choice("abcdehinorstuzTH ")
+            for _ in range(rng.randint(1, 7))
+        ).encode()
+        texts.add(text[rng.random() < 0.05 :][: rng.randint(1, 12)])
+    pieces = [*sorted(texts), b""]
+    vocabulary = Vocabulary(pieces, ends=[len(pieces) - 1])
+    grammar = Grammar.compile(FOLDED[name])
+    for _ in range(4):
+        matcher = Matcher(grammar, vocabulary)
+        for _ in range(12):
+            allowed = matcher.allowed().tolist()
+            assert allowed == [i for i in range(len(pieces)) if matcher.allows(i)]
+            allowed = [i for i in allowed if pieces[i]]
+            if not allowed:
+                break
+            matcher.accept(rng.choice(allowed))
+
+
+def test_a_fold_is_shared_by_the_grammars_that_treat_letters_alike():
+    vocabulary = Vocabulary([b"ab", b"ba", b"a1", b"b2", b"a", b"b", b""], ends=[6])
+    folds = [
+        classes_of(kinds, values, steps, byte_class, CHAR)
+        for text in ("[a-z]+", '[a-z]* "."', "[aeiou] [^aeiou]+", '"a"')
+        for kinds, values, _, _, steps, _, byte_class in [
+            Grammar.compile(f"root ::= {text}")._arrays
+        ]
+    ]
+    assert folds[0] == folds[1] != folds[2] and folds[3] is None
+    assert vocabulary.folded(folds[0]) is vocabulary.folded(folds[1])
+    assert vocabulary.nodes == 6 and vocabulary.folded(folds[0]).nodes == 3  # x xx x0
+    assert vocabulary.folded(folds[2]).nodes == 6  # a b, ab ba, a0 b0
 
 
 def test_tokens_by_name():
