@@ -8,7 +8,12 @@
 
 #include "attend.h"
 
-enum { MOST_VECTORS = 16 };   /* of a key that is held in registers */
+enum { HELD = 16 };           /* vectors of keys in registers */
+#if defined(GOLEM_AVX512)
+#define KEYS_HELD(VECTORS) (HELD / (VECTORS))
+#else
+#define KEYS_HELD(VECTORS) 1
+#endif
 
 /* What a chunk gives for each of the share query heads: its largest score, the sum of its weights
  * and the weighted sum of its values. */
@@ -80,21 +85,29 @@ static inline __attribute__((always_inline)) void fetch_line(const char *line, i
     for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(line + at);
 }
 
-/* part[head][slot] = the products of one key with each query, not yet summed over lanes. */
-static inline __attribute__((always_inline)) void multiply_key(const drawn_scratch *t,
-                                                               const void *key, const int vectors,
-                                                               int share, int slot,
-                                                               const int type) {
-    vf k[MOST_VECTORS];
+/* part[head][slot ..] = the products of some keys with each query, not yet summed over lanes. */
+static inline __attribute__((always_inline)) void multiply_some(const drawn_scratch *t,
+                                                                const char *key, int64_t bytes,
+                                                                const int vectors, const int keys,
+                                                                int share, int slot,
+                                                                const int type) {
+    vf k[HELD];
 #pragma GCC unroll 16
-    for (int v = 0; v < vectors; v++) k[v] = ring_read(type, key, v * LANES, LANES);
+    for (int i = 0; i < keys * vectors; i++)
+        k[i] = ring_read(type, key + i / vectors * bytes, i % vectors * LANES, LANES);
     const float *q = t->query;
     float *part = t->part + slot * LANES;
     for (int h = 0; h < share; h++, q += vectors * LANES, part += LANES * LANES) {
-        vf sum = vmul(vload(q), k[0]);
+        vf sum[HELD];
 #pragma GCC unroll 16
-        for (int v = 1; v < vectors; v++) sum = vfma(vload(q + v * LANES), k[v], sum);
-        vstore(part, sum);
+        for (int v = 0; v < vectors; v++) {
+            vf x = vload(q + v * LANES);
+#pragma GCC unroll 16
+            for (int i = 0; i < keys; i++)
+                sum[i] = v ? vfma(x, k[i * vectors + v], sum[i]) : vmul(x, k[i * vectors]);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < keys; i++) vstore(part + i * LANES, sum[i]);
     }
 }
 
@@ -120,15 +133,16 @@ static inline __attribute__((always_inline)) void multiply_keys(const attention 
                                                                 const drawn_scratch *t,
                                                                 const char *key, int64_t bytes,
                                                                 const char *next, const int type) {
-#define MULTIPLY(VECTORS)                                                   \
-    for (int l = 0; l < LANES; l++, key += bytes, next += bytes) {          \
-        fetch_line(next, ring_line_bytes(type, (VECTORS) * LANES));         \
-        multiply_key(t, key, VECTORS, a->share, l, type);                   \
+#define MULTIPLY(VECTORS)                                                              \
+    for (int l = 0; l < LANES; l += KEYS_HELD(VECTORS)) {                              \
+        for (int i = 0; i < KEYS_HELD(VECTORS); i++, next += bytes)                    \
+            fetch_line(next, ring_line_bytes(type, (VECTORS) * LANES));                \
+        multiply_some(t, key + l * bytes, bytes, VECTORS, KEYS_HELD(VECTORS), a->share, l, type); \
     }
     switch (a->d) {
     case 4 * LANES: MULTIPLY(4); break;
     case 8 * LANES: MULTIPLY(8); break;
-    case MOST_VECTORS * LANES: MULTIPLY(MOST_VECTORS); break;
+    case HELD * LANES: MULTIPLY(HELD); break;
     default:
         for (int l = 0; l < LANES; l++, key += bytes, next += bytes) {
             fetch_line(next, bytes);
