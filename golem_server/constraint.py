@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from golem_core.sample.grammar import Expression, Grammar, GrammarError, Token
+from golem_core.sample.grammar.collecting import paused
 from golem_core.sample.grammar.expressions import Rule, alt, maybe, repeat, seq, text, until
 from golem_core.sample.grammar.gbnf import parse
 from golem_core.sample.grammar.notation import JSON, Notation
@@ -98,6 +99,7 @@ def _mark(tokenizer: Any, mark: str) -> _Mark:
 
 
 @lru_cache(_KEPT)
+@paused()
 def _built(
     asked: str,
     notation: CallFormat | None,

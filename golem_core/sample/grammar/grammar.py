@@ -11,6 +11,7 @@ import numpy as np
 
 from golem_core.sample.grammar._matcher import Bound, Matcher, Vocabulary
 from golem_core.sample.grammar.bytewise import Classes
+from golem_core.sample.grammar.collecting import paused
 from golem_core.sample.grammar.errors import GrammarError, GrammarLimit
 from golem_core.sample.grammar.expressions import (
     Bytes,
@@ -44,6 +45,7 @@ class Grammar:
     recursion, GrammarLimit for a grammar that is too large.
     """
 
+    @paused()
     def __init__(self, root: Expression, *, others: Iterable[Rule] = (), prune: bool = False):
         self._made_of = (root, tuple(others), prune)
         tables = _Tables()
@@ -65,6 +67,7 @@ class Grammar:
             self._bound.clear()
 
     @staticmethod
+    @paused()
     def compile(text: str) -> Grammar:
         """A grammar from GBNF, llama.cpp's notation; its start is the rule ``root``."""
         from golem_core.sample.grammar.gbnf import parse
@@ -73,6 +76,7 @@ class Grammar:
         return Grammar(rules["root"], others=rules.values())
 
     @staticmethod
+    @paused()
     def of_schema(schema: Any, *, padded: bool = False) -> Grammar:
         """The JSON texts of a schema. padded: with blanks around. Raises SchemaError."""
         from golem_core.sample.grammar.schema import grammar_of

@@ -16,6 +16,7 @@ from typing import Any
 
 from golem_core.sample.grammar import json_text, merged, numbers
 from golem_core.sample.grammar.automaton import Automaton, TooLarge, words
+from golem_core.sample.grammar.collecting import paused
 from golem_core.sample.grammar.document import (
     Alternative,
     Document,
@@ -50,6 +51,7 @@ FEW_TEXTS = 32
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
 
+@paused()
 def expression_of(schema: Any, notation: Notation = JSON) -> Expression:
     """The texts of a schema's values, to be put into a larger grammar. Raises SchemaError.
 
