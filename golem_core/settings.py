@@ -161,7 +161,10 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``4096``, ``64MiB``, ``64M`` or ``1.5g``; units are powers of 1024."""
+    """Bytes of ``4096``, ``64MiB``, ``64M`` or ``1.5g``; units are powers of 1024. ``-1`` is -1,
+    which a setting may take for no size."""
+    if text.strip() == "-1":
+        return -1
     match = re.fullmatch(rf"{_AMOUNT}\s*([kmgt]?)(i?b)?", text.strip().lower())
     if match is None:
         raise ValueError(text)

@@ -4,7 +4,8 @@ A request is written as one of OpenAI's chat, and read by what reads those: the 
 same refusals, the same reader of the answer. Only the shapes on the wire are made here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import falcon
@@ -15,7 +16,7 @@ from golem_core.text.sorter import Kind
 from golem_server import chat, sse
 from golem_server.access_log import NOTE
 from golem_server.body import json_type, read_object
-from golem_server.drawing import submit
+from golem_server.drawing import check, submit
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_settings import CHAT
 from golem_server.media import Sight, Where
@@ -434,12 +435,13 @@ class _Resource:
         engine: Engine,
         request: ChatRequest,
         context: int | None = None,
+        check: Callable[[], object] = lambda: None,
     ) -> chat.Turn:
         turn = chat.prepare(
             engine.model,
             request,
             self.service.server.reasoning,
-            Sight.of(self.service, engine, req),
+            Sight.of(self.service, engine, req, check),
             context,
         )
         req.env[NOTE].prompts.append(turn.text)
@@ -452,10 +454,11 @@ class Messages(_Resource):
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         body, request = self._read(req)
         engine = self.service.acquire(req, request.model, request.stays)
+        # What they ask for is in the turn's own grammar.
+        rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
         with engine.entering():
-            turn = self._turn(req, engine, request, engine.context)
-            # What they ask for is in the turn's own grammar.
-            rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
+            checked = partial(check, engine, request, rest)
+            turn = self._turn(req, engine, request, engine.context, checked)
             answer = submit(
                 req, engine, request, rest, [turn.tokens], chat_format=CHAT, **turn.options
             )

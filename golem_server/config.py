@@ -117,9 +117,9 @@ class ServerSettings:
     cache_type_v: str = setting("f16", "what values are kept as", choices=tuple(CACHE_TYPES))
     cache_ram: Size | None = setting(
         None,
-        "memory for conversations that had to leave their slot; 0 = they are forgotten; default: a "
-        "quarter of the memory, 8GiB at most",
-        low=0,
+        "memory for conversations that had to leave their slot; 0 = they are forgotten; -1 = half "
+        "of the memory; default: a quarter of it, 8GiB at most",
+        low=-1,
     )
     slot_save_path: Path | None = setting(
         None, "folder of POST /slots/N?action=save and restore", placeholder="DIR"
@@ -180,6 +180,8 @@ class ServerSettings:
     @property
     def cache_bytes(self) -> int:
         """What ``cache_ram`` comes to on this machine."""
+        if self.cache_ram == -1:  # no limit, as llama-server has it, but that of the machine
+            return memory_limit() // 2
         if self.cache_ram is not None:
             return self.cache_ram
         return min(MOST_CACHE, memory_limit() // 4)

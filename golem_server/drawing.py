@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import falcon
 
@@ -14,9 +14,18 @@ from golem_server.disconnect import client_gone
 from golem_server.errors import Refusal
 from golem_server.llama_settings import PLAIN, asked_of
 from golem_server.prompts import too_many
-from golem_server.schema import Drawing, whole
+from golem_server.schema import Drawing, Limits, whole
 
 MOST_COMPETITORS = 1 << 20  # told in one request: each takes a hundred bytes until it has left
+
+
+class Ways(NamedTuple):
+    """How answers are drawn. slot: the one that is asked for, -1 = any."""
+
+    params: SamplerParams
+    slot: int
+    limits: Limits
+    stops: list[str]
 
 
 def submit(
@@ -36,36 +45,23 @@ def submit(
     Raises:
         Refusal, ParamError, ContextExceeded, QueueFull, EngineClosed: nothing is left running.
     """
-    model = engine.model
     count = request.answers
-    slots = len(engine.slots)
-    if count > slots:
-        answers = "one answer" if slots == 1 else f"at most {slots} answers"
-        raise Refusal(
-            f"n is {count}: this server draws {answers}; start it with a larger -parallel for more"
-        )
-    most = slots + engine.queue
-    if count * len(prompts) > most:
-        raise too_many(count * len(prompts), most)
     scored = sum(map(len, prompts)) if options.get("scores_prompt") else 0
-    _check_competitors(engine, request, count, len(prompts), scored, options.get("n_probs", 0))
-    params = SamplerParams.resolve(model.sampling, body, tokenizer=model.tokenizer)
-    limits = request.limits
-    slot = request.id_slot
-    slot = -1 if slot is None else whole("id_slot", slot, -1, slots - 1)
-    asked = asked_of(request, limits, chat_format)
+    told = options.get("n_probs", 0)
+    ways = check(engine, request, body, told, prompts=len(prompts), scored=scored)
+    asked = asked_of(request, ways.limits, chat_format)
     jobs = engine.submit_all(
         [
             Request(
                 tokens=tokens,
                 max_tokens=request.length,
-                params=_seeded(params, place),
-                stop=request.stops,
+                params=_seeded(ways.params, place),
+                stop=ways.stops,
                 cache_prompt=request.cache_prompt is not False,
-                id_slot=slot,
+                id_slot=ways.slot,
                 post_sampling_probs=bool(request.post_sampling_probs),
-                indent=limits.n_indent,
-                limit_ms=limits.t_max_predict_ms,
+                indent=ways.limits.n_indent,
+                limit_ms=ways.limits.t_max_predict_ms,
                 reports=bool(request.stream and request.return_progress),
                 note=asked,
                 **options,
@@ -76,6 +72,42 @@ def submit(
     )
     req.env[NOTE].jobs += jobs
     return Answer(jobs, client_gone(req.env), count)
+
+
+def check(
+    engine: Engine,
+    request: Drawing,
+    body: Mapping[str, Any],
+    told: int = 0,
+    *,
+    prompts: int = 1,
+    scored: int = 0,
+) -> Ways:
+    """How the answers of a request are drawn.
+
+    It says what is wrong with that whatever the prompts are, and costs next to nothing: to be asked
+    before pictures are looked at. told: competitors of each token. scored: tokens of prompts that
+    are told of.
+
+    Raises:
+        Refusal, ParamError.
+    """
+    model = engine.model
+    count = request.answers
+    slots = len(engine.slots)
+    if count > slots:
+        answers = "one answer" if slots == 1 else f"at most {slots} answers"
+        raise Refusal(
+            f"n is {count}: this server draws {answers}; start it with a larger -parallel for more"
+        )
+    most = slots + engine.queue
+    if count * prompts > most:
+        raise too_many(count * prompts, most)
+    _check_competitors(engine, request, count, prompts, scored, told)
+    params = SamplerParams.resolve(model.sampling, body, tokenizer=model.tokenizer)
+    slot = request.id_slot
+    slot = -1 if slot is None else whole("id_slot", slot, -1, slots - 1)
+    return Ways(params, slot, request.limits, request.stops)
 
 
 def _check_competitors(

@@ -56,18 +56,34 @@ class Medium:
 
 
 class Sight:
-    """What a request's media are read with, and the media it has, in order."""
+    """What a request's media are read with, and the media it has, in order.
 
-    def __init__(self, engine: Engine, root: Path | None, gone: Callable[[], bool] = lambda: False):
+    check: says what else is wrong with the request before any medium is looked at.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        root: Path | None,
+        gone: Callable[[], bool] = lambda: False,
+        check: Callable[[], object] = lambda: None,
+    ):
         self._engine = engine
         self._root = root
         self._gone = gone
+        self._check = check
         self.media: list[Medium] = []
 
     @classmethod
-    def of(cls, service: Any, engine: Engine, req: falcon.Request) -> "Sight":
+    def of(
+        cls,
+        service: Any,
+        engine: Engine,
+        req: falcon.Request,
+        check: Callable[[], object] = lambda: None,
+    ) -> "Sight":
         """Of a request to an engine; a client that leaves is not looked for any longer."""
-        return cls(engine, service.server.media_root, client_gone(req.env))
+        return cls(engine, service.server.media_root, client_gone(req.env), check)
 
     def part(self, place: int, part: Mapping[str, Any]) -> dict[str, str]:
         """A content part with a medium, as templates know it; its bytes are kept in ``media``.
@@ -147,6 +163,7 @@ class Sight:
         """The rows of every medium.
 
         Raises:
+            Whatever the check of the request raises, before any work.
             Refusal: for one that cannot be decoded or is too large.
             ContextExceeded: for more than a slot holds, before the rest is looked at.
             ClientGone: when whoever asked has left.
@@ -155,6 +172,7 @@ class Sight:
         """
         if len(self.media) >= self._engine.context:  # each has a row at least
             raise ContextExceeded(len(self.media), self._engine.context, counted=False)
+        self._check()
         found: list[Rows] = []
         look = self._engine.timer()
         for medium in self.media:

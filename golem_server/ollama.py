@@ -3,7 +3,7 @@
 import copy
 import time
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import falcon
@@ -16,7 +16,7 @@ from golem_server.access_log import NOTE
 from golem_server.answer import Answer
 from golem_server.card import fim_tokens, thinks
 from golem_server.derived import Derived
-from golem_server.drawing import submit
+from golem_server.drawing import check, submit
 from golem_server.embed_ollama import read_request as read_body
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.infill import fill
@@ -116,7 +116,8 @@ class _Call:
     def prepare(self, messages: list[dict[str, Any]], fields: Mapping[str, Any]) -> chat.Turn:
         """A conversation as the model reads it."""
         request = read_request(ChatRequest, {**fields, "messages": messages})
-        sight = Sight.of(self.service, self.engine, self.req)
+        checked = partial(check, self.engine, request, self._rest(fields), self._told)
+        sight = Sight.of(self.service, self.engine, self.req, checked)
         return chat.prepare(self.model, request, self.service.server.reasoning, sight)
 
     def conversation(
@@ -152,20 +153,27 @@ class _Call:
         **options: Any,
     ) -> Answer:
         """The answer to a prompt, being drawn."""
-        top = self.asked.top
-        probs = 0 if top is None else max(1, top)
-        # What they ask for is in the turn's own grammar.
-        rest = {name: fields[name] for name in fields if name != "response_format"}
         return submit(
             self.req,
             self.engine,
             request,
-            rest,
+            self._rest(fields),
             [tokens],
             chat_format=chat_format,
-            n_probs=probs,
+            n_probs=self._told,
             **options,
         )
+
+    @property
+    def _told(self) -> int:
+        """Competitors that are told of each token."""
+        top = self.asked.top
+        return 0 if top is None else max(1, top)
+
+    @staticmethod
+    def _rest(fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields that say how to draw; what others ask for is in the turn's own grammar."""
+        return {name: fields[name] for name in fields if name != "response_format"}
 
     def entries(self) -> Entries | None:
         return None if self.asked.top is None else Entries(self.model.tokenizer)

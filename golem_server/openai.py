@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import falcon
@@ -12,7 +13,7 @@ from golem_server import chat, sse
 from golem_server.access_log import NOTE
 from golem_server.answer import new_id, usage
 from golem_server.body import read_object
-from golem_server.drawing import submit
+from golem_server.drawing import check, submit
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_native import Native
 from golem_server.llama_settings import CHAT
@@ -190,17 +191,17 @@ class ChatCompletions(_Resource):
         request = read_request(ChatRequest, body)
         engine = self.service.acquire(req, request.model, request.stays)
         top = request.top
+        # What they ask for is in the turn's own grammar.
+        rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
         with engine.entering():
             turn = chat.prepare(
                 engine.model,
                 request,
                 self.service.server.reasoning,
-                Sight.of(self.service, engine, req),
+                Sight.of(self.service, engine, req, partial(check, engine, request, rest, top)),
                 engine.context,
             )
             req.env[NOTE].prompts.append(turn.text)
-            # What they ask for is in the turn's own grammar.
-            rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
             answer = submit(
                 req,
                 engine,

@@ -5,6 +5,7 @@ Nothing is kept from one request to the next: a conversation is sent whole each 
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import falcon
@@ -15,7 +16,7 @@ from golem_core.text.sorter import Kind
 from golem_server import chat, sse
 from golem_server.access_log import NOTE
 from golem_server.body import json_type, read_object
-from golem_server.drawing import submit
+from golem_server.drawing import check, submit
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_settings import CHAT
 from golem_server.media import Sight, Where
@@ -477,17 +478,17 @@ class Responses:
         request = read_request(ChatRequest, body)
         engine = self.service.acquire(req, request.model, request.stays)
         note = req.env[NOTE]
+        # What they ask for is in the turn's own grammar.
+        rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
         with engine.entering():
             turn = chat.prepare(
                 engine.model,
                 request,
                 self.service.server.reasoning,
-                Sight.of(self.service, engine, req),
+                Sight.of(self.service, engine, req, partial(check, engine, request, rest)),
                 engine.context,
             )
             note.prompts.append(turn.text)
-            # What they ask for is in the turn's own grammar.
-            rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
             answer = submit(
                 req, engine, request, rest, [turn.tokens], chat_format=CHAT, **turn.options
             )

@@ -8,8 +8,10 @@ free. The first SIGTERM or SIGINT stops new requests and lets those that are her
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from golem_server.address import listen, parse_address
@@ -70,6 +72,7 @@ class Server:
         Raises:
             SettingsError: when the system gives no thread to load on.
         """
+        sys.unraisablehook = but_exits(unraisable := sys.unraisablehook)
         previous = {s: signal.signal(s, self._on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
         try:
             with starting():
@@ -83,6 +86,7 @@ class Server:
                 time.sleep(0)
             for number, handler in previous.items():
                 signal.signal(number, handler)
+            sys.unraisablehook = unraisable
             self._close()
         return self.status
 
@@ -158,6 +162,17 @@ class Server:
                     return
                 signal.pthread_kill(self._main, signal.SIGTERM)
             self._left.wait(AGAIN_SECONDS)
+
+
+def but_exits(report: Callable[[Any], None]) -> Callable[[Any], None]:
+    """A ``sys.unraisablehook`` that says nothing of an exit: a signal that comes while Python frees
+    objects cannot end the loop, is no fault to tell of, and is sent again."""
+
+    def hook(lost: Any) -> None:
+        if not issubclass(lost.exc_type, SystemExit):
+            report(lost)
+
+    return hook
 
 
 def _busy(channel: Channel) -> bool:

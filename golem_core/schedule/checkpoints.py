@@ -1,13 +1,14 @@
 """Where a memory that cannot be rewound may be taken up again.
 
-A delta net's matrix holds everything it has read in one state: going back means having kept a
-copy. A slot keeps a few, at places a later prompt is likely to part from this one: where an
-earlier prompt parted, every 1,024 positions of a long prompt, and twice near its end: before its
-last token, so that the same prompt again (an answer drawn anew, a slot restored) costs one
-position; and some way before, for the next prompt is most often this one with another ending, or
-with an answer in place of its last few tokens. That copy is where the last message begins, if the
-request says where that is and it is not too long; else it is guessed to be a little before the
-end. Where the guess turns out right, the copy at the very place succeeds the one that was guessed.
+A delta net's matrix holds everything it has read in one state: going back means having kept a copy.
+A slot keeps a few, at places a later prompt is likely to part from this one: where an earlier
+prompt parted, every 1,024 positions of a long prompt, and twice near its end: before its last
+token, so that the same prompt again (an answer drawn anew, a slot restored) costs one position,
+unless it was short or hardly any of it had to be read; and some way before, for the next prompt is
+most often this one with another ending, or with an answer in place of its last few tokens. That
+copy is where the last message begins, if the request says where that is and it is not too long;
+else it is guessed to be a little before the end. Where the guess turns out right, the copy at the
+very place succeeds the one that was guessed.
 """
 
 from __future__ import annotations

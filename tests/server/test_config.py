@@ -284,3 +284,23 @@ def test_threads_that_outnumber_the_cores_are_told_as_such(monkeypatch):
     cores.check_threads(16)
     with pytest.raises(ValueError, match="more than 16 threads would only wait for each other"):
         cores.check_threads(17)
+
+
+@pytest.mark.parametrize(
+    ("given", "bytes_"), [("-1", 500), ("0", 0), ("64KiB", 65536), (None, 250)]
+)
+def test_the_memory_of_what_left_its_slot(monkeypatch, given, bytes_):
+    """-1 is llama-server's "no limit"; that of the machine is always there."""
+    monkeypatch.setattr(config, "memory_limit", lambda: 1000)
+    flags = [] if given is None else ["-cache-ram", given]
+    settings = config.load(["-model", "x", *flags], loaded(), {}).settings
+    config.validate(settings)
+    assert settings["server"].cache_bytes == bytes_
+
+
+@pytest.mark.parametrize("given", ["-2", "-1MiB", "-0"])
+def test_other_sizes_below_nothing_are_refused(given):
+    with pytest.raises(SettingsError):
+        config.load(["-model", "x", "-cache-ram", given], loaded(), {})
+    with pytest.raises(SettingsError):
+        config.load(["-model", "x", "-max-body", "-1"], loaded(), {})

@@ -80,6 +80,57 @@ def user(*parts):
     return {"role": "user", "content": list(parts)}
 
 
+BROKEN = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+EARLY = {  # requests with a picture that cannot be decoded, and what else is wrong with them
+    "n": (CHAT, {"messages": [user(seen(b"no picture"))], "n": 9}, "n is 9"),
+    "slot": (CHAT, {"messages": [user(seen(b"no picture"))], "id_slot": 7}, "id_slot"),
+    "samplers": (CHAT, {"messages": [user(seen(b"no picture"))], "samplers": [1]}, "samplers"),
+    "stop": (CHAT, {"messages": [user(seen(b"no picture"))], "stop": [1]}, "stop"),
+    "messages": (
+        "/v1/messages",
+        {"messages": [user(BROKEN)], "max_tokens": 5, "stop_sequences": [1]},
+        "stop",
+    ),
+    "responses": (
+        "/v1/responses",
+        {
+            "input": [
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "input_image",
+                            "image_url": "data:image/png;base64," + b64(b"no picture"),
+                        }
+                    ],
+                }
+            ],
+            "samplers": [1],
+        },
+        "samplers",
+    ),
+    "ollama": (
+        "/api/chat",
+        {
+            "model": "x",
+            "messages": [{"role": "user", "content": "x", "images": [b64(b"no picture" * 9)]}],
+            "options": {"stop": ["a", 1]},
+        },
+        "stop",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EARLY)
+def test_what_costs_nothing_to_refuse_is_refused_before_pictures_are_looked_at(server, case):
+    path, body, said = EARLY[case]
+    status, answer = server.post(path, body)
+    assert status == 400
+    error = answer["error"]
+    message = error if isinstance(error, str) else error["message"]
+    assert said in message and "picture" not in message, message
+
+
 def ask(client, *messages, **more):
     more = {"temperature": 0, "max_tokens": 8} | more
     return client.chat.completions.create(model="any", messages=list(messages), **more)

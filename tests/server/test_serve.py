@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -49,3 +50,23 @@ def test_an_end_that_python_loses_comes_again(server, monkeypatch):
     assert server.run() == 0
     assert len(lost) == 2
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_exit_that_python_loses_is_not_told_of():
+    """A signal's SystemExit that comes while an object is freed is no fault; others are."""
+    told = []
+    before, sys.unraisablehook = sys.unraisablehook, serve.but_exits(told.append)
+
+    class Freed:
+        def __init__(self, error):
+            self.error = error
+
+        def __del__(self):
+            raise self.error
+
+    try:
+        Freed(SystemExit())
+        Freed(ValueError("a fault"))
+    finally:
+        sys.unraisablehook = before
+    assert [lost.exc_type for lost in told] == [ValueError]
