@@ -6,7 +6,7 @@ log. Under waitress they pass through the application as a refusal in the enviro
 are written here, since its application never sees them.
 """
 
-from golem_core.settings import show_size
+from golem_core.setting_kinds import show_size
 from golem_server.errors import JSON, RETRY_SECONDS, Refusal
 
 REFUSAL = "golem.refusal"  # in the WSGI environment: the request is refused with this

@@ -28,7 +28,6 @@ from golem_server.errors import JSON, ClientGone, Refusal, encode
 from golem_server.keep_alive import read_keep_alive
 from golem_server.service import Service
 
-PATHS = ("/api/embed", "/api/embeddings")
 TOO_LONG = "the input length exceeds the context length"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from golem_core import settings
+from golem_core import setting_kinds, settings
 from golem_core.settings import Duration, SettingsError, Size, Table, setting
 
 
@@ -93,8 +93,8 @@ def test_a_plugin_has_its_section_its_flags_and_its_variables():
 )
 def test_durations(text, seconds):
     assert resolve(["-cache-ttl", text])["server"].cache_ttl == seconds
-    shown = settings.show_duration(float(seconds))
-    assert settings.parse_duration(shown) == seconds
+    shown = setting_kinds.show_duration(float(seconds))
+    assert setting_kinds.parse_duration(shown) == seconds
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_durations(text, seconds):
 )
 def test_sizes(text, count):
     assert resolve(["-max-body", text])["server"].max_body == count
-    assert settings.parse_size(settings.show_size(count)) == count
+    assert setting_kinds.parse_size(setting_kinds.show_size(count)) == count
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from falcon.testing import TestClient
 
+from golem_core.model.embedder import open_embedder
 from golem_core.plugins import Plugins, load_plugins
 from golem_server import config
 from golem_server.app import create_app
 from golem_server.service import Service
-from tests.plugins import tiny
+from tests.plugins import tiny, tiny_encoders
 from tests.plugins.projectors import picture, recording, write_projector, write_seeing_model
 from tests.server.fake import open_fake
 
@@ -54,6 +55,22 @@ def test_the_catalogue_of_ops_is_that_of_the_docstrings():
 def test_the_tables_are_those_of_the_program(page):
     made = runpy.run_path(str(DOCS / "make_tables.py"))["document"](page)
     assert (DOCS / page).read_text("utf-8") == made, "run python docs/make_tables.py"
+
+
+# ---- what is promised ----
+
+
+def test_every_key_that_an_embedding_model_is_said_to_need_is_asked_for_by_name(tmp_path):
+    text = (DOCS / "operators.md").read_text("utf-8")
+    table = text.partition("### Files of BERT's family")[2].partition("\n\n`bert.pooling_type`")[0]
+    keys = re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE)
+    assert len(keys) == 9
+    whole = tiny_encoders.write(tmp_path / "whole.gguf", "bert-mean")
+    open_embedder(whole, threads=1).close()
+    for key in keys:
+        short = tiny.rewrite(whole, tmp_path / "short.gguf", {key: None})
+        with pytest.raises(ValueError, match=re.escape(key)):
+            open_embedder(short, threads=1)
 
 
 # ---- what is quoted ----

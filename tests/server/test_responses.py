@@ -6,7 +6,7 @@ import openai
 import pydantic
 import pytest
 
-from golem_server import responses
+from golem_server.responses_request import chat_body
 from tests.server.conftest import PATIENCE
 from tests.server.spoiled import JUNK, serve_or_refuse
 
@@ -219,7 +219,7 @@ BODY = {
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
 def test_a_junk_value_anywhere_is_served_or_refused(junk):
-    serve_or_refuse(responses.chat_body, BODY, junk)
+    serve_or_refuse(chat_body, BODY, junk)
 
 
 # ---- the openai package ----

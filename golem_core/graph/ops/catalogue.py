@@ -1,4 +1,4 @@
-"""The list of all ops: what documentation is made of and what planners ask."""
+"""The list of all ops and what planners ask of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ class Op:
 
     name: str
     rowwise: bool
-    doc: str
 
 
 OPS: dict[str, Op] = {}
@@ -22,7 +21,7 @@ def op(*, rowwise: bool = False) -> Callable:
     """Enters a builder method into the catalogue."""
 
     def enter(method):
-        OPS[method.__name__] = Op(method.__name__, rowwise, method.__doc__)
+        OPS[method.__name__] = Op(method.__name__, rowwise)
         return method
 
     return enter
