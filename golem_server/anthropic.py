@@ -15,11 +15,12 @@ from golem_core.schedule import Engine, Result, Step
 from golem_core.text.sorter import Kind
 from golem_server import chat, sse
 from golem_server.access_log import NOTE
+from golem_server.answer import Answer
 from golem_server.body import json_type, read_object
 from golem_server.drawing import check, submit
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_settings import CHAT
-from golem_server.media import Sight, Where
+from golem_server.media import Sight, Where, has_media
 from golem_server.messages import NO_MESSAGE
 from golem_server.reply import Delta, Reply, random_letters
 from golem_server.schema import INT_MAX, ChatRequest, read_request, typed, whole
@@ -456,27 +457,39 @@ class Messages(_Resource):
         engine = self.service.acquire(req, request.model, request.stays)
         # What they ask for is in the turn's own grammar.
         rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
-        with engine.entering():
-            checked = partial(check, engine, request, rest)
-            turn = self._turn(req, engine, request, engine.context, checked)
-            answer = submit(
-                req, engine, request, rest, [turn.tokens], chat_format=CHAT, **turn.options
-            )
-        reply, header = turn.reply(), _Header(self.service, request)
+        header = _Header(self.service, request)
+
+        def begin() -> tuple[chat.Turn, Answer]:
+            with engine.entering():
+                checked = partial(check, engine, request, rest)
+                turn = self._turn(req, engine, request, engine.context, checked)
+                answer = submit(
+                    req, engine, request, rest, [turn.tokens], chat_format=CHAT, **turn.options
+                )
+            return turn, answer
+
+        def streamed() -> tuple[Answer, _Writer]:
+            turn, answer = begin()
+            started = {
+                "cache_read_input_tokens": 0,
+                "input_tokens": len(turn.tokens),
+                "output_tokens": 0,
+            }
+            return answer, _Writer(header, turn.reply(), started)
+
         if request.stream:
             note = req.env[NOTE]
 
             def told(refusal: Refusal) -> None:
                 note.refusal = refusal.logged
 
-            started = {
-                "cache_read_input_tokens": 0,
-                "input_tokens": len(turn.tokens),
-                "output_tokens": 0,
-            }
-            writer = _Writer(header, reply, started)
-            sse.respond(resp, answer, writer, told, done=b"", failed=_failed)
+            if has_media(request.messages):
+                sse.respond_later(resp, streamed, told, done=b"", failed=_failed)
+            else:
+                sse.respond(resp, *streamed(), told, done=b"", failed=_failed)
             return
+        turn, answer = begin()
+        reply = turn.reply()
         (result,) = answer.results()
         deltas = reply.take(answer.jobs[0].steps() or []) + reply.end(result)
         message = header.message(content(deltas), ended(reply, result), usage(result))

@@ -198,6 +198,19 @@ class Sight:
             raise Refusal(f"{medium.where}: {error}") from None
 
 
+def has_media(messages: Any) -> bool:
+    """Whether any message has a content part with a medium."""
+    if not isinstance(messages, list):
+        return False
+    contents = (message.get("content") for message in messages if isinstance(message, Mapping))
+    return any(
+        isinstance(part, Mapping) and part.get("type") in KINDS
+        for content in contents
+        if isinstance(content, list)
+        for part in content
+    )
+
+
 def unsupported(kind: str) -> Refusal:
     """The refusal of a medium that the model cannot take, in llama-server's words."""
     return Refusal(

@@ -1,7 +1,7 @@
 """OpenAI's ``/v1/chat/completions`` and ``/v1/completions``, with llama-server's bodies."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,14 +11,14 @@ from golem_core.schedule import Job, Result, Step
 from golem_core.text.sorter import Kind
 from golem_server import chat, sse
 from golem_server.access_log import NOTE
-from golem_server.answer import new_id, usage
+from golem_server.answer import Answer, new_id, usage
 from golem_server.body import read_object
 from golem_server.drawing import check, submit
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_native import Native
 from golem_server.llama_settings import CHAT
 from golem_server.logprobs import Entries, legacy, legacy_prompt
-from golem_server.media import Sight
+from golem_server.media import Sight, has_media
 from golem_server.progress import Reports, so_far
 from golem_server.prompts import encode_prompt, read_prompts, text_of
 from golem_server.reply import Delta, Reply, call_json
@@ -74,20 +74,14 @@ class _Resource:
         self.service = service
         self.max_body = max_body
 
-    def _stream(
-        self,
-        req: falcon.Request,
-        resp: falcon.Response,
-        answer: Any,
-        writer: sse.Writer,
-        ping: float | None,
-    ) -> None:
+    def _failed(self, req: falcon.Request) -> Callable[[Refusal], None]:
+        """What is told of an error in a stream."""
         note = req.env[NOTE]
 
         def failed(refusal: Refusal) -> None:
             note.refusal = refusal.logged
 
-        sse.respond(resp, answer, writer, failed, ping=ping)
+        return failed
 
 
 # ---- chat ----
@@ -193,32 +187,44 @@ class ChatCompletions(_Resource):
         top = request.top
         # What they ask for is in the turn's own grammar.
         rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
-        with engine.entering():
-            turn = chat.prepare(
-                engine.model,
-                request,
-                self.service.server.reasoning,
-                Sight.of(self.service, engine, req, partial(check, engine, request, rest, top)),
-                engine.context,
-            )
-            req.env[NOTE].prompts.append(turn.text)
-            answer = submit(
-                req,
-                engine,
-                request,
-                rest,
-                [turn.tokens],
-                chat_format=CHAT,
-                n_probs=top,
-                **turn.options,
-            )
-        tokenizer, after = engine.model.tokenizer, bool(request.post_sampling_probs)
-        replies = [turn.reply(Entries(tokenizer, after) if top else None) for _ in answer.jobs]
         header = _Header(self.service, request)
+
+        def begin() -> tuple[chat.Turn, Answer, list[Reply]]:
+            with engine.entering():
+                turn = chat.prepare(
+                    engine.model,
+                    request,
+                    self.service.server.reasoning,
+                    Sight.of(self.service, engine, req, partial(check, engine, request, rest, top)),
+                    engine.context,
+                )
+                req.env[NOTE].prompts.append(turn.text)
+                answer = submit(
+                    req,
+                    engine,
+                    request,
+                    rest,
+                    [turn.tokens],
+                    chat_format=CHAT,
+                    n_probs=top,
+                    **turn.options,
+                )
+            tokenizer, after = engine.model.tokenizer, bool(request.post_sampling_probs)
+            replies = [turn.reply(Entries(tokenizer, after) if top else None) for _ in answer.jobs]
+            return turn, answer, replies
+
+        def streamed() -> tuple[Answer, _ChatWriter]:
+            _, answer, replies = begin()
+            return answer, _ChatWriter(header, replies, answer.jobs, request)
+
         if request.stream:
-            writer = _ChatWriter(header, replies, answer.jobs, request)
-            self._stream(req, resp, answer, writer, request.ping)
+            told = self._failed(req)
+            if has_media(request.messages):
+                sse.respond_later(resp, streamed, told, ping=request.ping)
+            else:
+                sse.respond(resp, *streamed(), told, ping=request.ping)
             return
+        turn, answer, replies = begin()
         results = answer.results()
         choices = [
             _choice(*one, index)
@@ -410,7 +416,7 @@ class Completions(_Resource):
         header = _Header(self.service, request)
         if request.stream:
             writer = _CompletionWriter(header, choices, answer.jobs, request)
-            self._stream(req, resp, answer, writer, request.ping)
+            sse.respond(resp, answer, writer, self._failed(req), ping=request.ping)
             return
         results = answer.results()
         whole = [

@@ -14,11 +14,12 @@ from golem_core.schedule import Result, Step
 from golem_core.text.sorter import Kind
 from golem_server import chat, sse
 from golem_server.access_log import NOTE
+from golem_server.answer import Answer
 from golem_server.body import read_object
 from golem_server.drawing import check, submit
 from golem_server.errors import JSON, Refusal, encode
 from golem_server.llama_settings import CHAT
-from golem_server.media import Sight
+from golem_server.media import Sight, has_media
 from golem_server.reply import Delta, Reply, random_letters
 from golem_server.responses_request import Item, chat_body
 from golem_server.schema import ChatRequest, read_request
@@ -203,9 +204,10 @@ class _Header:
 class _Writer:
     """The events of a streamed response."""
 
-    def __init__(self, header: _Header, output: _Output):
+    output: _Output  # set before an answer begins
+
+    def __init__(self, header: _Header):
         self.header = header
-        self.output = output
         self.number = 0
 
     def _frame(self, event: Item) -> bytes:
@@ -253,27 +255,36 @@ class Responses:
         note = req.env[NOTE]
         # What they ask for is in the turn's own grammar.
         rest = {name: body[name] for name in body if name not in ("grammar", "json_schema")}
-        with engine.entering():
-            turn = chat.prepare(
-                engine.model,
-                request,
-                self.service.server.reasoning,
-                Sight.of(self.service, engine, req, partial(check, engine, request, rest)),
-                engine.context,
-            )
-            note.prompts.append(turn.text)
-            answer = submit(
-                req, engine, request, rest, [turn.tokens], chat_format=CHAT, **turn.options
-            )
-        header, output = _Header(self.service, request, given), _Output(turn.reply())
+        writer = _Writer(_Header(self.service, request, given))
+
+        def begin() -> tuple[Answer, _Writer]:
+            with engine.entering():
+                turn = chat.prepare(
+                    engine.model,
+                    request,
+                    self.service.server.reasoning,
+                    Sight.of(self.service, engine, req, partial(check, engine, request, rest)),
+                    engine.context,
+                )
+                note.prompts.append(turn.text)
+                answer = submit(
+                    req, engine, request, rest, [turn.tokens], chat_format=CHAT, **turn.options
+                )
+            writer.output = _Output(turn.reply())
+            return answer, writer
+
         if request.stream:
 
             def told(refusal: Refusal) -> None:
                 note.refusal = refusal.logged
 
-            writer = _Writer(header, output)
-            sse.respond(resp, answer, writer, told, done=b"", failed=writer.failed)
+            if has_media(request.messages):
+                sse.respond_later(resp, begin, told, done=b"", failed=writer.failed)
+            else:
+                sse.respond(resp, *begin(), told, done=b"", failed=writer.failed)
             return
+        answer, _ = begin()
+        header, output = writer.header, writer.output
         (result,) = answer.results()
         output.take(answer.jobs[0].steps() or [])
         output.end(result)

@@ -4,6 +4,8 @@ Both servers call ``close()`` on the body when it is exhausted and when the clie
 is where the jobs of an abandoned stream are cancelled.
 """
 
+import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -13,6 +15,7 @@ import falcon
 from golem_core.schedule import Result, Step
 from golem_server.answer import Answer
 from golem_server.errors import ClientGone, Refusal, as_refusal, encode
+from golem_server.preparing import Preparing
 
 KEEP_ALIVE_SECONDS = 15.0
 COMMENT = b": \n\n"
@@ -83,21 +86,78 @@ def respond(
     """
     patience = KEEP_ALIVE_SECONDS if ping is None else ping
     started = answer.started(patience)
+    frames = _frames(answer, writer, started, done, patience)
+    _stream(resp, _to_the_end(frames, on_error, failed), answer.cancel)
+
+
+def respond_later(
+    resp: falcon.Response,
+    begin: Callable[[], tuple[Answer, Writer]],
+    on_error: Callable[[Refusal], None],
+    *,
+    done: bytes = DONE,
+    failed: Callable[[Refusal], bytes] = failure,
+    ping: float | None = None,
+) -> None:
+    """The same for an answer before which something is to be done that may take long.
+
+    The client hears of it like of a slot that is waited for. Until then a failure is an ordinary
+    error response.
+
+    Args:
+        begin: makes the answer and its writer, on a thread of its own; it looks out for a client
+            that leaves.
+    """
+    patience = KEEP_ALIVE_SECONDS if ping is None else ping
+    preparing = Preparing(begin)
+    if preparing.wait(None if math.isinf(patience) else patience):
+        respond(resp, *preparing.result(), on_error, done=done, failed=failed, ping=ping)
+        return
+
+    def close() -> None:
+        preparing.wait()  # the model is given back after this
+        with contextlib.suppress(Exception):
+            preparing.result()[0].cancel()
+
+    frames = _later(preparing, done, patience)
+    _stream(resp, _to_the_end(frames, on_error, failed), close)
+
+
+def _stream(resp: falcon.Response, frames: Iterator[bytes], on_close: Callable[[], None]) -> None:
     resp.content_type = "text/event-stream"
     resp.set_header("Cache-Control", "no-cache")
     resp.set_header("X-Accel-Buffering", "no")
-    frames = _frames(answer, writer, started, on_error, done, failed, patience)
-    resp.stream = EventStream(frames, answer.cancel)
+    resp.stream = EventStream(frames, on_close)
+
+
+def _to_the_end(
+    frames: Iterator[bytes],
+    on_error: Callable[[Refusal], None],
+    failed: Callable[[Refusal], bytes],
+) -> Iterator[bytes]:
+    """The frames, and one more for the error that ends them."""
+    try:
+        yield from frames
+    except ClientGone:
+        return
+    except Exception as error:
+        refusal = as_refusal(error)
+        on_error(refusal)
+        yield failed(refusal)
+
+
+def _later(
+    preparing: Preparing[tuple[Answer, Writer]], done: bytes, patience: float
+) -> Iterator[bytes]:
+    yield COMMENT
+    while not preparing.wait(patience):
+        yield COMMENT
+    answer, writer = preparing.result()
+    yield from _frames(answer, writer, False, done, patience)
 
 
 def _frames(
-    answer: Answer,
-    writer: Writer,
-    started: bool,
-    on_error: Callable[[Refusal], None],
-    done: bytes,
-    failed: Callable[[Refusal], bytes],
-    patience: float,
+    answer: Answer, writer: Writer, started: bool, done: bytes, patience: float
 ) -> Iterator[bytes]:
     try:
         while not started:
@@ -120,11 +180,5 @@ def _frames(
                 continue
             quiet_since = now
         yield writer.closing([job.result for job in answer.jobs]) + done
-    except ClientGone:
-        return
-    except Exception as error:
-        refusal = as_refusal(error)
-        on_error(refusal)
-        yield failed(refusal)
     finally:
         answer.cancel()
