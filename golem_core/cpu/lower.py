@@ -193,6 +193,7 @@ class Lowering(RowLowering):
         for s in record.segments:
             size = self.group_bytes(s.weight) + (self.group_bytes(s.pair) if s.pair else 0)
             s.chunk = max(1, min(groups // parts, CHUNK_BYTES // size, s.groups))
+            s.chunk -= s.chunk > 1 and s.chunk % 2  # kernels may take two groups at once
             if s.quantised is not None:
                 s.chunk = min(-(-s.chunk // 2) * 2, STAGED)  # whole blocks of 32 activations
                 record.stage = COLUMNS * STAGED * 16 * 4

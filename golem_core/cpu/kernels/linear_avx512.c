@@ -4,16 +4,18 @@
  * unsigned bytes and multiplied (vpdpbusd) with 4 broadcast activations at a time, for up to eight
  * columns side by side in registers. The steps and their order are linear_portable.c's, so the bits
  * are too. Codes of one or two bits are picked out of their bytes by GFNI where there is such: on
- * Zen 5 one column of TQ2_0 is then multiplied at 65 GB/s out of a core's cache, not 50, and one of
- * Q1_0 at 37, not 27. One column is limited by memory: the weights are prefetched AHEAD bytes before use.
+ * Zen 5 one column of TQ2_0 is then multiplied at 68 GB/s out of a core's cache, not 50, and one of
+ * Q1_0 at 38, not 27 (two groups of it at once: 43). One column is limited by memory: the weights are
+ * prefetched AHEAD bytes before use.
  */
 #include "linear_avx512.h"
 
 #if defined(__x86_64__)
 #include "linear_avx512_codes.h"
 
-/* Bytes; on Zen 5 one column read 92 to 99 % of memory's rate at 4 KiB, all of it at 6 and 8. */
-enum { AHEAD = 6144 };
+/* Bytes. On Zen 5, six types of two widths read 95 % of a plain read's rate in the mean at 6 KiB, 97
+ * at 8 and 94 at 10 and 12. */
+enum { AHEAD = 8192 };
 enum { WIDEST = 8 };  /* columns a block of registers holds */
 
 INLINE void prefetch(const uint8_t *p, const int bytes) {
@@ -79,7 +81,8 @@ INLINE void one_part(const enum type type, const int bits, const int parts, cons
         }
 #pragma GCC unroll 4
         for (int v = 4 * h; v < 4 * h + 4; v++) {
-            __m512i w = picks ? picked_code(bits, part, v) : load_code(type, bits, part, v);
+            __m512i w = picks ? few_bits(bits, load_vector(part, bits == 2 ? v >> 2 : 0), v, 1)
+                              : load_code(type, bits, part, v);
 #pragma GCC unroll 8
             for (int c = 0; c < columns; c++)
                 sum[c] = _mm512_dpbusd_epi32(sum[c], w, broadcast(a[c].q + 4 * v));

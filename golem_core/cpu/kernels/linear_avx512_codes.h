@@ -89,17 +89,26 @@ INLINE __m512i load_code(const enum type type, const int bits, const uint8_t *pa
     return x;
 }
 
-/* Vector v of a part with codes of one or two bits, as load_code gives it, in one instruction of GFNI:
- * its matrix of bits picks those of the code out of every byte. */
-INLINE __m512i picked_code(const int bits, const uint8_t *part, const int v) {
-    const int at = bits == 2 ? 2 * (v & 3) : v;
+/* GFNI's matrix of bits picks the code of `bits` bits at bit `at` out of every byte; one of one bit
+ * becomes 0 or 2. */
+INLINE __m512i picked(const int bits, __m512i x, const int at) {
     const uint64_t rows = bits == 2 ? (uint64_t)1 << (56 + at) | (uint64_t)2 << (48 + at)
                                     : (uint64_t)1 << (48 + at);
-    __m512i x = load_vector(part, bits == 2 ? v >> 2 : 0), picked;
+    __m512i y;
     __asm__("vgf2p8affineqb $0, %2, %1, %0"
-            : "=v"(picked)
+            : "=v"(y)
             : "v"(x), "v"(_mm512_set1_epi64((long long)rows)));
-    return picked;
+    return y;
+}
+
+/* Vector v of a part with codes of one or two bits, as load_code gives it, out of the packed vector
+ * that has it. picks: by GFNI. That is one instruction, but for units that multiply as well, where
+ * shifting and masking are two for others: a mixture keeps all of them busy. */
+INLINE __m512i few_bits(const int bits, __m512i x, const int v, const int picks) {
+    const int at = bits == 2 ? 2 * (v & 3) : v, to = bits == 2 ? 0 : 1;
+    if (picks && at != to && (bits == 2 || (v & 3) != 3)) return picked(bits, x, at);
+    x = bits == 2 ? _mm512_srli_epi16(x, at) : bit_at(x, v, to);
+    return _mm512_and_si512(x, byte_mask(bits == 2 ? 3 : 2));
 }
 
 INLINE __m512 load_halves(const uint8_t *p) {

@@ -153,17 +153,23 @@ INLINE void dot_pair(const enum type type, const int bits, const int parts, cons
 
 /* Adds the products of a part of two groups with up to three columns: a broadcast serves both. */
 INLINE void add_two(const enum type type, const int bits, const uint8_t *const *part,
-                    const scales *s, const golem_q8 *a, const int columns, __m512 (*acc)[TILE]) {
+                    const scales *s, const golem_q8 *a, const int columns, const int picks,
+                    __m512 (*acc)[TILE]) {
     __m512 x[2][TILE];
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
-        __m512i sum[2][TILE];
+        __m512i sum[2][TILE], packed[2];
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) {
+            packed[g] = load_vector(part[g], bits == 2 ? h : 0);
+            KEEP(packed[g]); /* in a register: loaded once */
+        }
 #pragma GCC unroll 3
         for (int c = 0; c < columns; c++)
             sum[0][c] = sum[1][c] = less_offset(type, &a[c].minus[h]);
 #pragma GCC unroll 4
         for (int v = 4 * h; v < 4 * h + 4; v++) {
-            __m512i w[2] = {load_code(type, bits, part[0], v), load_code(type, bits, part[1], v)};
+            __m512i w[2] = {few_bits(bits, packed[0], v, picks), few_bits(bits, packed[1], v, picks)};
 #pragma GCC unroll 3
             for (int c = 0; c < columns; c++) {
                 __m512i q = broadcast(a[c].q + 4 * v);
@@ -185,29 +191,37 @@ INLINE void add_two(const enum type type, const int bits, const uint8_t *const *
 }
 
 /* Up to three columns times two groups of a type of one or two bits: memory brings their codes
- * sooner than a core loads broadcasts for every group by itself. */
+ * sooner than a core loads broadcasts for every group by itself.
+ *
+ * Memory is fastest where it is read in order. So while two neighbours are multiplied, the two behind
+ * them are fetched, one after the other, and groups of two matrices each as if they came alone. */
 INLINE void dot_two(const enum type type, const int bits, const int parts, const int head,
                     const uint8_t *first, const uint8_t *second, int in, const golem_q8 *a, int n,
-                    const int columns, float *out_first, float *out_second) {
+                    const int columns, const int picks, float *out_first, float *out_second) {
+    const ptrdiff_t super = head + parts * 64 * bits, size = (in / 32 + parts - 1) / parts * super;
+    const int neighbours = second - first == size;
     __m512 acc[2][TILE];
-    const uint8_t *super[2] = {first, second};
+    const uint8_t *group[2] = {first, second}, *next[2] = {first, second}; /* less AHEAD */
+    if (neighbours) next[0] = first + 2 * size - AHEAD, next[1] = next[0] + super;
 #pragma GCC unroll 3
     for (int c = 0; c < columns; c++) acc[0][c] = acc[1][c] = _mm512_setzero_ps();
     for (int left = in / 32; left > 0; left -= parts) {
-        int count = left < parts ? left : parts;
-        prefetch(super[0], head), prefetch(super[1], head);
-        for (int i = 0; i < count; i++, a += n) {
-            const int at = head + i * 64 * bits;
-            const uint8_t *part[2] = {super[0] + at, super[1] + at};
-            scales s[2];
+        prefetch(next[0], head), prefetch(next[1], head);
+        for (int from = 0; from < parts && from < left; from += parts / 2) {
+            const int to = from + parts / 2 < left ? from + parts / 2 : left;
+            scales s[2]; /* each for half of the parts */
 #pragma GCC unroll 2
-            for (int g = 0; g < 2; g++) {
-                prefetch(part[g], 64 * bits);
-                s[g] = load_scales(type, super[g], i, parts, _mm512_setzero_si512(), 0);
+            for (int g = 0; g < 2; g++)
+                s[g] = load_scales(type, group[g], from, parts, _mm512_setzero_si512(), 0);
+            for (int i = from; i < to; i++, a += n) {
+                const int at = head + i * 64 * bits;
+                const uint8_t *part[2] = {group[0] + at, group[1] + at};
+                prefetch(next[0] + at, 64 * bits), prefetch(next[1] + at, 64 * bits);
+                add_two(type, bits, part, s, a, columns, picks, acc);
             }
-            add_two(type, bits, part, s, a, columns, acc);
         }
-        super[0] += head + parts * 64 * bits, super[1] += head + parts * 64 * bits;
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) group[g] += super, next[g] += (1 + neighbours) * super;
     }
 #pragma GCC unroll 3
     for (int c = 0; c < columns; c++) {
@@ -216,18 +230,23 @@ INLINE void dot_two(const enum type type, const int bits, const int parts, const
     }
 }
 
-#define TWO(NAME, BITS, COLS, HEAD, N)                                                            \
-    dot_two(T_##NAME, BITS, COLS / 32, HEAD, first, second, in, a->q + c0, a->n, N, out_first,    \
-            out_second)
+#define TWO(NAME, BITS, COLS, HEAD, N, PICKS)                                                     \
+    dot_two(T_##NAME, BITS, COLS / 32, HEAD, first, second, in, a->q + c0, a->n, N, PICKS,        \
+            out_first, out_second)
+#define TWO_OF(NAME, BITS, COLS, HEAD, PICKS)                                                     \
+    do {                                                                                          \
+        if (nc == 1) TWO(NAME, BITS, COLS, HEAD, 1, PICKS);                                       \
+        else if (nc == 2) TWO(NAME, BITS, COLS, HEAD, 2, PICKS);                                  \
+        else TWO(NAME, BITS, COLS, HEAD, 3, PICKS);                                               \
+    } while (0)
 
 #define PAIR(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD)                                          \
     __attribute__((target(TARGET))) static void pair_##NAME(                                      \
         const uint8_t *first, const uint8_t *second, int in, const golem_act *a, int c0, int nc,  \
         float *out_first, float *out_second) {                                                    \
         if (nc < TILE && BITS <= 2 && !has_halves(T_##NAME)) {                                    \
-            if (nc == 1) TWO(NAME, BITS, COLS, HEAD, 1);                                          \
-            if (nc == 2) TWO(NAME, BITS, COLS, HEAD, 2);                                          \
-            if (nc == 3) TWO(NAME, BITS, COLS, HEAD, 3);                                          \
+            if (__builtin_cpu_supports("gfni")) TWO_OF(NAME, BITS, COLS, HEAD, 1);                \
+            else TWO_OF(NAME, BITS, COLS, HEAD, 0);                                               \
         } else if (nc < TILE) {                                                                          \
             dot_##NAME(first, in, a, c0, nc, out_first);                                          \
             dot_##NAME(second, in, a, c0, nc, out_second);                                        \

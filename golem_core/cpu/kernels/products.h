@@ -16,10 +16,15 @@ enum { MANY = 32, FINE = 4 };   /* columns from which a unit is but a few groups
  * columns, 2048 wide: with 4 .. 8 columns one at a time takes 0.87 to 0.95 of the time, with 12 and
  * 16 the same. (From the cache a pair is sooner done from about 8 on.) */
 enum { PAIRED = 12 };
+/* Groups of a gate that few columns meet before those of what it gates, at most: memory is fastest
+ * where it is read in order. */
+enum { IN_ORDER = 4 };
 
-/* Types of at most 8 / 3 bits a weight gain from two groups at once with any number of columns. */
+/* Types of at most 8 / 3 bits a weight gain from two groups at once with any number of columns but
+ * one: a single one only with types of one bit. */
 static inline golem_pair_fn pair_of(const golem_linear_isa *linear, int type, int columns) {
-    int few = 3 * golem_types[type].bytes <= golem_types[type].block;
+    const golem_type *t = &golem_types[type];
+    int few = columns > 1 ? 3 * t->bytes <= t->block : 16 * t->bytes < 3 * t->block;
     return linear->pair && (few || columns >= PAIRED) ? linear->pair[type] : NULL;
 }
 
@@ -109,6 +114,16 @@ static void products_of(const golem_linear_isa *linear, int prompt, int type, in
     }
 }
 
+/* Products of `count` groups of one matrix, that of group i at out + i * wide * LANES. */
+static void products_in_order(const golem_linear_isa *linear, int prompt, const golem_matrix *m,
+                              const uint8_t *group, int count, int in, const golem_act *act, int at,
+                              int wide, float *out) {
+    for (int i = 0; i < count; i += 2, group += 2 * m->group_bytes, out += 2 * wide * LANES)
+        products_of(linear, prompt, m->type, m->type, group,
+                    i + 1 < count ? group + m->group_bytes : NULL, in, act, at, wide, out,
+                    out + wide * LANES);
+}
+
 /* Groups from .. to - 1 of a segment over all columns of act, whose codes are golem_codes, or lie n
  * apart where act says so and one call takes all: the first `drawn` columns have `planes` each. expert selects the matrices; rows are where the columns go among
  * the `stored` rows of the store, of which stored_drawn are drawn, NULL: as they are. */
@@ -118,7 +133,7 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
     const golem_linear_isa *linear = w->pass->isa->linear;
     const uint8_t *ga = s->a.groups + expert * s->a.expert_bytes;
     const uint8_t *gb = s->b.groups ? s->b.groups + expert * s->b.expert_bytes : NULL;
-    float a[COLUMNS * LANES], b[COLUMNS * LANES];
+    float sums[2 * COLUMNS * LANES];   /* of groups one after the other; of the second matrix b */
     product_store p = {.s = s, .w = w, .store = (float *)base_of(&s->store, w), .rows = rows,
                        .stage = (float *)w->scratch, .from = from, .width = (to - from) * LANES};
     if (s->quantised >= 0)
@@ -137,16 +152,25 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
             if (!act->n) column = column_of(&codes, first);
             here.q = column.q, here.n = column.n, at = 0;
         }
-        for (int g = from; g < to; g++) {
-            const uint8_t *group = ga + g * s->a.group_bytes, *other = NULL;
-            if (gb) other = gb + g * s->b.group_bytes;
-            else if (g + 1 < to) other = group + s->a.group_bytes;
-            products_of(linear, prompt, s->a.type, gb ? s->b.type : s->a.type, group, other, s->in,
-                        &here, at, wide, a, b);
-            if (both) join_planes(a, count);
-            if (both && other) join_planes(b, count);
-            finish_group(&p, a, gb ? b : NULL, g, first, count);
-            if (other && !gb) finish_group(&p, b, NULL, ++g, first, count);
+        float *a = sums, *b = gb ? sums + COLUMNS * LANES : NULL;
+        int most = !gb ? 2 : prompt || wide >= PAIRED ? 1 : COLUMNS / wide;
+        if (most > IN_ORDER) most = IN_ORDER;
+        for (int g = from, run; g < to; g += run) {
+            const uint8_t *group = ga + g * s->a.group_bytes, *other = gb ? gb + g * s->b.group_bytes : NULL;
+            run = to - g < most ? to - g : most;
+            if (gb && run == 1) {
+                products_of(linear, prompt, s->a.type, s->b.type, group, other, s->in, &here, at,
+                            wide, a, b);
+            } else {
+                products_in_order(linear, prompt, &s->a, group, run, s->in, &here, at, wide, a);
+                if (gb) products_in_order(linear, prompt, &s->b, other, run, s->in, &here, at, wide, b);
+            }
+            for (int i = 0; i < run; i++) {
+                float *of_a = a + i * wide * LANES, *of_b = gb ? b + i * wide * LANES : NULL;
+                if (both) join_planes(of_a, count);
+                if (both && gb) join_planes(of_b, count);
+                finish_group(&p, of_a, of_b, g + i, first, count);
+            }
         }
         if (p.codes.q) quantise_stage(&p, first, count);
     }
