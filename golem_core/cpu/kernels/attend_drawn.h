@@ -10,8 +10,10 @@
 
 enum { HELD = 16 };           /* vectors of keys in registers */
 #if defined(GOLEM_AVX512)
+enum { MOST_VECTORS = 8 };    /* of values at once */
 #define KEYS_HELD(VECTORS) (HELD / (VECTORS))
 #else
+enum { MOST_VECTORS = 4 };
 #define KEYS_HELD(VECTORS) 1
 #endif
 
@@ -157,13 +159,13 @@ static inline __attribute__((always_inline)) void multiply_keys(const attention 
 static inline __attribute__((always_inline)) void add_block(
     const char *value, int64_t bytes, int v0, const float *scores, int from, int to, float *acc,
     int wide, const int heads, const int vectors, int count, const char *next, const int type) {
-    vf sum[4][4];
+    vf sum[4][MOST_VECTORS];
     for (int h = 0; h < heads; h++)
         for (int v = 0; v < vectors; v++) sum[h][v] = vload(acc + h * wide + v * LANES);
     value += from * bytes;
     for (int j = from; j < to; j++, value += bytes) {
         if (next) fetch_line(next, bytes), next += bytes;
-        vf x[4];
+        vf x[MOST_VECTORS];
         for (int v = 0; v < vectors; v++)
             x[v] = ring_read(type, value, v0 + v * LANES, v + 1 < vectors ? LANES : count);
         for (int h = 0; h < heads; h++) {
@@ -188,6 +190,9 @@ static inline __attribute__((always_inline)) void add_values_of(const char *valu
         float *a = acc + h * wide;
 #define ADD(HEADS, VECTORS, COUNT) \
     add_block(value, bytes, v0, s, from, to, a + v0, wide, HEADS, VECTORS, COUNT, next, type)
+        if (heads == 2)
+            for (; v0 + MOST_VECTORS * LANES <= dv; v0 += MOST_VECTORS * LANES, next = NULL)
+                ADD(2, MOST_VECTORS, LANES);
         for (; v0 + 4 * LANES <= dv; v0 += 4 * LANES, next = NULL) switch (heads) {
             case 4: ADD(4, 4, LANES); break;
             case 3: ADD(3, 4, LANES); break;

@@ -138,7 +138,11 @@ static inline __attribute__((always_inline)) vf ring_read(const int type, const 
     case RING_Q4_0:
         block += i / RING_BLOCK * Q4_LINE;
         memcpy(&scale, block, 2);
+#if defined(GOLEM_AVX512)
+        return vscaled_nibbles(vset_half(scale), (const uint8_t *)block + 2, i % RING_BLOCK > 0);
+#else
         return vmul(vset_half(scale), vload_nibbles((const uint8_t *)block + 2, i % RING_BLOCK > 0));
+#endif
     default: return vread_half((const uint16_t *)line + i, count);
     }
 }
