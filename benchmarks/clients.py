@@ -200,13 +200,15 @@ def at_depth(
 ) -> tuple[list[float], list[float]]:
     """Tokens a second read and drawn behind ``depth`` positions, which are read once before.
 
-    Each of the repeats goes on from there with ``read`` other tokens.
+    Each of the repeats goes on from the last with ``read`` tokens more: who attends through a
+    window might have to read all again to go back further.
     """
-    begin = prompt(words, depth, 0)
-    asyncio.run(ask(port, begin, 1))
+    text = prompt(words, depth, 0)
+    asyncio.run(ask(port, text, 1))
     reading, drawing = [], []
     for seed in range(1, repeats + 1):
-        answer = asyncio.run(ask(port, begin + prompt(words, read, seed), drawn))
+        text = text + prompt(words, read, seed)
+        answer = asyncio.run(ask(port, text, drawn))
         reading.append(answer.read / (answer.first - answer.asked))
         drawing.append((answer.drawn - 1) / (answer.last - answer.first))
     return reading, drawing

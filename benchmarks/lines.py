@@ -18,7 +18,9 @@ CLIENTS = (1, 2, 4, 8)
 WIDTHS = (16, 32, 64, 128, 256, 512)
 DEPTHS = (0, 448)  # of conversations that draw together without HTTP
 LONG_PROMPT = 4096
-DEEP = 32000  # what models trained on 32,768 positions have room for
+DEEP = 30720  # so that models trained on 32,768 positions have room for three turns more
+DEEP_TURNS = 3
+DEEP_CONTEXT = DEEP + 512 * (DEEP_TURNS + 1)
 PROMPT, DRAWN = 256, 64  # of a client
 LONG = 2000  # tokens of the prompt whose first token is waited for
 SLOT = 1024  # positions of a client's slot
@@ -134,9 +136,9 @@ def _first_tokens(turn: Turn) -> Made:
 def _deep(turn: Turn) -> Made:
     words = words_of(turn.model)
     with serving(
-        turn.program, turn.model, parallel=1, context=DEEP + 640, threads=turn.threads
+        turn.program, turn.model, parallel=1, context=DEEP_CONTEXT, threads=turn.threads
     ) as port:
-        reading, drawing = at_depth(port, words, DEEP, read=512, drawn=64, repeats=3)
+        reading, drawing = at_depth(port, words, DEEP, read=512, drawn=64, repeats=DEEP_TURNS)
     yield f"pp512@{DEEP}", reading
     yield f"tg64@{DEEP}", drawing
 
@@ -174,9 +176,9 @@ def _parts() -> Iterator[Part]:
     yield Part(lines, _first_tokens)
     lines = (
         _rate(f"pp512@{DEEP}", f"HTTP: a prompt of 512 behind {DEEP} positions"),
-        _rate(f"tg64@{DEEP}", f"HTTP: 64 drawn behind {DEEP + 512} positions"),
+        _rate(f"tg64@{DEEP}", "HTTP: 64 drawn behind that prompt"),
     )
-    yield Part(lines, _deep, once=True, positions=DEEP + 640)
+    yield Part(lines, _deep, once=True, positions=DEEP_CONTEXT)
 
 
 PARTS = tuple(_parts())
