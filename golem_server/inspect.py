@@ -17,6 +17,7 @@ import numpy as np
 from golem_core.formats.gguf import GGUF, FormatError
 from golem_core.formats.safetensors import Safetensors
 from golem_core.model.about import why_not
+from golem_core.model.embedder import why_no_vectors
 from golem_server.commands import Flags, run
 from golem_server.stderr import say
 
@@ -41,6 +42,7 @@ class Contents:
     """A model file: ``metadata`` is key -> (type, value), ``facts`` the rest of the header.
 
     reason: why no chat can be served from it, "" where one can, None where nobody has looked.
+    no_vectors: the same of vectors; None for what is no encoder.
     """
 
     paths: tuple[Path, ...]
@@ -49,6 +51,7 @@ class Contents:
     metadata: dict[str, tuple[str, Any]]
     tensors: list[TensorLine]
     reason: str | None = None
+    no_vectors: str | None = None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -118,6 +121,7 @@ def _contents(file: GGUF | Safetensors) -> Contents:
                 for t in file.tensors.values()
             ],
             why_not(file),
+            why_no_vectors(file),
         )
     return Contents(
         file.paths,
@@ -140,6 +144,9 @@ def _lines(contents: Contents, options: argparse.Namespace) -> Iterator[str]:
     if contents.reason is not None:
         reason = contents.reason and f"cannot be played: {_printable(contents.reason)}"
         yield reason or "can be played"
+    if contents.no_vectors is not None:
+        reason = contents.no_vectors and f"gives no vectors: {_printable(contents.no_vectors)}"
+        yield reason or "gives vectors"
     if options.metadata or everything:
         yield f"\nmetadata: {len(contents.metadata)} keys"
         rows = [

@@ -277,6 +277,21 @@ def of_decoder(model: Any) -> Embedder:
     return made
 
 
+def why_no_vectors(file: GGUF, plugins: Plugins | None = None) -> str | None:
+    """Why an open file of an encoder cannot be given to ``-embed``, in one line; "" when it can.
+
+    None for other architectures.
+    """
+    plugins = load_plugins() if plugins is None else plugins
+    if file.metadata.get("general.architecture") not in plugins.embedders():
+        return None
+    try:
+        _open(file, plugins)
+    except ValueError as error:
+        return " ".join(str(error).split())
+    return ""
+
+
 def _open(file: GGUF, plugins: Plugins) -> Embedder:
     """Everything but the executor."""
     refuse_other_kinds(file, encoders=True)

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from golem_core.formats.blocks import by_name, random_blocks
-from golem_core.formats.gguf import write_gguf
+from golem_core.formats.gguf import GGUF, write_gguf
 from golem_core.model.about import about
 from golem_server.commands import CUT
 from golem_server.inspect import main
@@ -118,6 +118,17 @@ def test_it_tells_whether_a_file_can_be_played_and_why_not(capsys, tmp_path, mod
         assert lines[1] == (f"cannot be played: {reason}" if reason else "can be played")
         shown = json.loads(run(capsys, path, "--json")[1])
         assert shown["golem"] == {"playable": not reason, "reason": reason}
+        assert ("gives" in lines[2]) == ("-embed" in reason)
+
+
+def test_it_tells_whether_an_encoder_gives_vectors_and_why_not(capsys, tmp_path):
+    whole = write_tiny(tmp_path)
+    assert run(capsys, whole)[1].splitlines()[2] == "gives vectors"
+    with GGUF.open(whole) as file:
+        key = f"{file.architecture}.block_count"
+    short = tiny.rewrite(whole, tmp_path / "short.gguf", {key: None})
+    line = run(capsys, short)[1].splitlines()[2]
+    assert line.startswith("gives no vectors: ") and key in line
 
 
 def test_key_prints_a_value_in_full(capsys, model):
