@@ -283,7 +283,8 @@ def why_no_vectors(file: GGUF, plugins: Plugins | None = None) -> str | None:
     None for other architectures.
     """
     plugins = load_plugins() if plugins is None else plugins
-    if file.metadata.get("general.architecture") not in plugins.embedders():
+    architecture = file.metadata.get("general.architecture")
+    if not isinstance(architecture, str) or architecture not in plugins.embedders():
         return None
     try:
         _open(file, plugins)

@@ -129,6 +129,8 @@ def test_it_tells_whether_an_encoder_gives_vectors_and_why_not(capsys, tmp_path)
     short = tiny.rewrite(whole, tmp_path / "short.gguf", {key: None})
     line = run(capsys, short)[1].splitlines()[2]
     assert line.startswith("gives no vectors: ") and key in line
+    odd = write_gguf(tmp_path / "odd.gguf", {"general.architecture": ["bert"]}, [])
+    assert run(capsys, odd)[0] == 0
 
 
 def test_key_prints_a_value_in_full(capsys, model):
