@@ -19,6 +19,7 @@ from golem_core.cpu.arrange import (
 )
 from golem_core.cpu.lower import Lowering
 from golem_core.cpu.records import Buffer, FinishCode, Operand, Record, SegmentCode
+from golem_core.cpu.spread import spread_rows
 from golem_core.cpu.weights import WeightStore
 from golem_core.graph.plan import make_plan
 from golem_core.graph.program import Program
@@ -69,13 +70,14 @@ class CompiledPlan:
         self.arrangement = arrange(lowering.records, chains=fuse)
         if fuse:
             place_locals(self.arrangement)
+        inputs = list(lowering.inputs.values())
+        spread_rows(lowering.records, inputs)
         self._constants = _aligned(lowering.constants.block())
         self._weights = weights
         self._states = states
         self._arrays: list[np.ndarray] = []  # what C holds addresses of
         buffers = _all_buffers(lowering, self.arrangement)
         small = {s: min(SMALL, most) for s, most in maxima.items()}
-        inputs = list(lowering.inputs.values())
         self._arenas = [
             lay_out(self.arrangement, buffers, inputs, most, pool.threads)
             for most in ([small] if small == dict(maxima) else [small, dict(maxima)])

@@ -65,20 +65,57 @@ typedef struct {
     int from, width;          /* first group of the chunk, and its rows */
 } product_store;
 
+/* What the results of a segment mostly ask for, and anything else. */
+enum { FINISH_ANY, FINISH_NONE, FINISH_SUM, FINISH_SILU };
+
+static int finish_of(const product_store *p, int paired, int count) {
+    const golem_segment *s = p->s;
+    if (count < LANES || s->a.scales || s->a.bias) return FINISH_ANY;
+    if (paired) {
+        int plain = !s->finishes && !s->b.scales && !s->b.bias;
+        return plain && s->gate == GOLEM_SILU ? FINISH_SILU : FINISH_ANY;
+    }
+    if (s->finishes == 0) return FINISH_NONE;
+    int sum = s->finishes == 1 && s->finish[0].kind == GOLEM_ADD;
+    return sum && p->operand[0] && s->finish[0].operand.step == 1 ? FINISH_SUM : FINISH_ANY;
+}
+
+static inline __attribute__((always_inline)) void finish_columns(
+    const product_store *p, const float *a, const float *b, int group, int first, int columns,
+    const int kind) {
+    const golem_segment *s = p->s;
+    int row = group * LANES, count = LANES;
+    if (kind == FINISH_ANY && s->out - row < LANES) count = s->out - row;
+    for (int c = 0; c < columns; c++) {
+        int64_t at = p->rows ? p->rows[first + c] : first + c;
+        vf x = vload(a + c * LANES);
+        if (kind == FINISH_SUM) {
+            const float *y = (const float *)p->operand[0] + at * s->finish[0].operand.row;
+            x = vadd(x, vload(y + row));
+        } else if (kind == FINISH_SILU) {
+            x = vmul(vsilu(x), vload(b + c * LANES));
+        } else if (kind == FINISH_ANY) {
+            x = scaled(&s->a, x, row, count);
+            if (b) x = vmul(vunary(s->gate, x), scaled(&s->b, vload(b + c * LANES), row, count));
+            x = finished(s, p->operand, x, at, row, count);
+        }
+        if (p->codes.q) vwrite(p->stage + c * p->width + (group - p->from) * LANES, x, count);
+        else vwrite(p->store + at * s->store.row + row, x, count);
+    }
+}
+
 /* The results of one group, raw (columns, 16) of columns first .. : scaled, gated, finished and
  * stored or staged. b: those of the pair's second matrix, or NULL. */
 static void finish_group(const product_store *p, const float *a, const float *b, int group,
                          int first, int columns) {
-    const golem_segment *s = p->s;
-    int row = group * LANES, count = s->out - row < LANES ? s->out - row : LANES;
-    for (int c = 0; c < columns; c++) {
-        int64_t at = p->rows ? p->rows[first + c] : first + c;
-        vf x = scaled(&s->a, vload(a + c * LANES), row, count);
-        if (b) x = vmul(vunary(s->gate, x), scaled(&s->b, vload(b + c * LANES), row, count));
-        x = finished(s, p->operand, x, at, row, count);
-        if (p->codes.q) vwrite(p->stage + c * p->width + (group - p->from) * LANES, x, count);
-        else vwrite(p->store + at * s->store.row + row, x, count);
+#define FINISH(KIND) finish_columns(p, a, b, group, first, columns, KIND)
+    switch (finish_of(p, b != NULL, p->s->out - group * LANES)) {
+    case FINISH_NONE: FINISH(FINISH_NONE); break;
+    case FINISH_SUM: FINISH(FINISH_SUM); break;
+    case FINISH_SILU: FINISH(FINISH_SILU); break;
+    default: FINISH(FINISH_ANY);
     }
+#undef FINISH
 }
 
 static void quantise_stage(const product_store *p, int first, int columns) {
