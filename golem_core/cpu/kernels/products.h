@@ -230,22 +230,42 @@ static inline int chunks_of(const golem_segment *s, int columns, int drawn) {
     return (s->groups + chunk - 1) / chunk;
 }
 
+/* A worker's turn over units that nobody has taken: the first of them, *count in all; `units` when none
+ * is left. Few columns wait for memory, and a stretch of it is read best from end to end: what was
+ * fetched ahead of its end was fetched in vain. So a turn takes half of the worker's even share of what
+ * is left, in the end a unit. */
+static int turn_from(int turn, int units, int workers, int few, int *count) {
+    int from = few ? 0 : turn;
+    for (*count = 1; few && from < units; from += *count) {
+        *count = (units - from) / (2 * workers);
+        if (*count < 1) *count = 1;
+        if (turn-- == 0) break;
+    }
+    return from;
+}
+
+static void run_unit(const golem_record *r, golem_worker *w, const golem_act *act, int columns,
+                     int drawn, int unit) {
+    const golem_segment *s = r->segment;
+    for (; unit >= chunks_of(s, columns, drawn); s++) unit -= chunks_of(s, columns, drawn);
+    int chunk = chunk_of(s, columns, drawn), from = unit * chunk;
+    int to = from + chunk < s->groups ? from + chunk : s->groups;
+    int planes = golem_types[s->a.type].act == GOLEM_ACT_Q8 ? r->i[0] : 1;
+    multiply(s, w, act, planes, columns, drawn, from, to, 0, NULL, columns, drawn);
+}
+
 /* in: x (rows, in) f32, the same as golem_codes; segments read one or the other. i: planes of drawn
  * rows, 1 or 2 */
 static void run_linear(const golem_record *r, golem_worker *w) {
     int columns = (int)w->pass->extents[r->extent], drawn = (int)w->pass->drawn_rows[r->extent];
+    int few = columns == drawn && columns < MANY, units = 0;
     golem_act act = act_of(r, w);
     if (columns == 0) return;
+    for (int i = 0; i < r->segments; i++) units += chunks_of(&r->segment[i], columns, drawn);
     for (;;) {
-        int unit = golem_take(w), i = 0;
-        for (; i < r->segments; unit -= chunks_of(&r->segment[i++], columns, drawn))
-            if (unit < chunks_of(&r->segment[i], columns, drawn)) break;
-        if (i == r->segments) return;
-        const golem_segment *s = &r->segment[i];
-        int chunk = chunk_of(s, columns, drawn), from = unit * chunk;
-        int to = from + chunk < s->groups ? from + chunk : s->groups;
-        int planes = golem_types[s->a.type].act == GOLEM_ACT_Q8 ? r->i[0] : 1;
-        multiply(s, w, &act, planes, columns, drawn, from, to, 0, NULL, columns, drawn);
+        int count, unit = turn_from(golem_take(w), units, w->pass->threads, few, &count);
+        if (unit >= units) return;
+        for (; count > 0; count--, unit++) run_unit(r, w, &act, columns, drawn, unit);
     }
 }
 
