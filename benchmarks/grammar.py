@@ -53,6 +53,7 @@ GRAMMARS: dict[str, Callable[[], Grammar]] = {
     "any text": lambda: Grammar.compile("root ::= .*"),
     "300 characters": lambda: Grammar.compile("root ::= [^\\n]{1,300}"),
     "words": lambda: Grammar.compile('root ::= [a-zA-Z]+ (" " [a-zA-Z]+)*'),
+    "no letters": lambda: Grammar.compile("root ::= [^a-zA-Z]+"),
     "a word inside": lambda: Grammar.of_schema({"type": "string", "pattern": "needle"}),
     "counted vowels": lambda: Grammar.of_schema(
         {"type": "string", "pattern": "^([^aeiou]*[aeiou][^aeiou]*){5,9}$"}

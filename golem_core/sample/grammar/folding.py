@@ -12,6 +12,8 @@ import string
 
 import numpy as np
 
+from golem_core.sample.grammar.bytewise import ALL
+
 _LETTERS = np.frombuffer(string.ascii_letters.encode(), np.uint8)
 _MANY = 13  # of 26: what texts are made of, other than the letters of a key or an escape
 _MOST_LETTERS = 3  # classes of letters that are worth it
@@ -31,16 +33,23 @@ _ALIKE = (  # besides letters; texts of each stand at the same place of UTF-8 af
 
 
 def classes_of(
-    kinds: np.ndarray, values: np.ndarray, steps: np.ndarray, byte_class: np.ndarray, char: int
+    kinds: np.ndarray,
+    values: np.ndarray,
+    steps: np.ndarray,
+    beyond: np.ndarray,
+    byte_class: np.ndarray,
+    char: int,
 ) -> bytes | None:
     """The class (256) of each byte for a grammar's tables; None where folding would not pay.
 
     kinds, values: of the grammar's elements, char the kind of those that read a class, whose
-    value is its state; steps (states, byte classes): 0 where a byte may not follow.
+    value is its state; steps (states, byte classes): 0 where a byte may not follow; beyond
+    (states): ALL where a state reads every character beyond ASCII.
     """
     states, used = np.unique(values[kinds == char], return_counts=True)
     may = steps[states][:, byte_class[_LETTERS]] > 0
     many = (may[:, :26].sum(1) >= _MANY) | (may[:, 26:].sum(1) >= _MANY)
+    many |= beyond[states] == ALL
     if not many.any():
         return None
     letters = _alike(may)

@@ -110,7 +110,7 @@ class Grammar:
                     values = values.copy()
                     for at, name in self._names:
                         values[at] = self._find(vocabulary, name, kinds[at] == TOKEN)
-                classes = classes_of(kinds, values, rest[2], rest[4], CHAR)
+                classes = classes_of(kinds, values, *rest[2:], CHAR)
                 folded = None if classes is None else vocabulary.folded(classes)
                 bound = Bound(vocabulary, kinds, values, *rest, self._root, folded)
                 self._bound[vocabulary] = bound

@@ -221,6 +221,7 @@ FOLDED = {  # grammars by whether they take letters for one, and to what degree
     "two classes": 'root ::= ([^aeiou]* [aeiou] [^aeiou]*){2,5} "."',
     "a pair": 'root ::= [^tT]* ("t" [^hH] [^tT]*)*',
     "one at times": 'root ::= ([a-z]+ " " | "the " | "0" [1-9] " " | "é" [a-m]+ | [ê-日]+)+',
+    "no letter": "root ::= [^a-zA-Z]+ [0-4]",
     "half a class": "root ::= [a-z]* [b-nA-Z0-9] ([a-yé] [c-z日])* [^x]{3}",
     "too many classes": "root ::= ([a-m]+ [n-z]+ [b-q]+ [f-u]+ [h-zé]+ [c-p]+ [e-x]+)+",
     "no letters": 'root ::= ("ab" | "abc " | "the" [0-9])*',
@@ -257,13 +258,13 @@ def test_masks_of_texts_that_read_alike_are_those_of_each(name):
 def test_a_fold_is_shared_by_the_grammars_that_treat_letters_alike():
     vocabulary = Vocabulary([b"ab", b"ba", b"a1", b"b2", b"a", b"b", b""], ends=[6])
     folds = [
-        classes_of(kinds, values, steps, byte_class, CHAR)
-        for text in ("[a-z]+", '[a-z]* "."', "[aeiou] [^aeiou]+", '"a"')
-        for kinds, values, _, _, steps, _, byte_class in [
+        classes_of(kinds, values, steps, beyond, byte_class, CHAR)
+        for text in ("[a-z]+", '[a-z]* "."', "[aeiou] [^aeiou]+", '"a"', "[^a-zA-Z]")
+        for kinds, values, _, _, steps, beyond, byte_class in [
             Grammar.compile(f"root ::= {text}")._arrays
         ]
     ]
-    assert folds[0] == folds[1] != folds[2] and folds[3] is None
+    assert folds[0] == folds[1] != folds[2] and folds[3] is None and folds[4] is not None
     assert vocabulary.folded(folds[0]) is vocabulary.folded(folds[1])
     assert vocabulary.nodes == 6 and vocabulary.folded(folds[0]).nodes == 3  # x xx x0
     assert vocabulary.folded(folds[2]).nodes == 6  # a b, ab ba, a0 b0
