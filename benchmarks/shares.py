@@ -1,0 +1,108 @@
+"""Drawing's share of memory's rate, type by type: passes against a plain read of the same pages.
+
+    python -m benchmarks.shares [--types Q4_0,Q4_K] [--threads 2] [--columns 1] [--megabytes 1000]
+
+A pass is a few feed-forward layers of the shape given, every matrix of one type. Its weights'
+bytes over its time are compared with a plain read of the pages they lie in, by the same threads,
+passes and reads in turns; best against best. A line is void where the reads' best and median are
+more than 15 % apart. One thread is timed by its processor time, which others on the machine
+disturb little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import time
+
+import numpy as np
+
+from benchmarks.bandwidth import PlainRead
+from golem_core.cpu import CpuExecutor, _linear
+from golem_core.cpu.weights import WeightStore
+from golem_core.formats.blocks import by_name, random_blocks
+from golem_core.graph.builder import Builder
+from golem_core.graph.program import Program
+from golem_core.graph.weights import Weight
+
+REPEATED = 32  # rows that are random; the others repeat them
+HEAD = 256  # a multiple of every block
+
+
+def layers(kind: str, width: int, hidden: int, total: int) -> Program:
+    """Feed-forward layers of about ``total`` bytes in all, behind one small attention: programs
+    without states multiply float weights otherwise."""
+    block = by_name(kind)
+    rng = np.random.default_rng(0)
+
+    def matrix(name: str, rows: int, columns: int) -> Weight:
+        some = random_blocks((REPEATED, columns), block, rng, columns**-0.5)
+        return Weight(name, (rows, columns), block, np.tile(some, (rows // REPEATED, 1)))
+
+    p = Builder("layers")
+    p.axis("n", 16)
+    x = p.input("x", (p.columns, width))
+    q, k, v = (p.heads(p.linear(x, matrix(name, HEAD, width)), 1) for name in "qkv")
+    y = p.flat(p.attend(q, k, v, p.ring("kv", 1, HEAD), scale=HEAD**-0.5))
+    x = p.add(x, p.linear(y, matrix("o", width, HEAD)))
+    for i in range(max(1, round(total * block.weights / (3 * width * hidden * block.bytes)))):
+        h = p.rms_norm(x, np.ones(width, np.float32), 1e-6)
+        gate, up = (p.linear(h, matrix(f"{name}.{i}", hidden, width)) for name in ("gate", "up"))
+        x = p.add(x, p.linear(p.gate(gate, up, "silu"), matrix(f"down.{i}", width, hidden)))
+    p.output("y", x)
+    return p.build()
+
+
+def pages_of(store: WeightStore, program: Program) -> list[np.ndarray]:
+    """The repacked matrices where they lie."""
+    matrices = [store[w] for w in program.weights.values()]
+    return [
+        np.ctypeslib.as_array((ctypes.c_uint8 * m.bytes).from_address(m.address)) for m in matrices
+    ]
+
+
+def line(program: Program, width: int, columns: int, threads: int, rounds: int) -> str:
+    """GB/s of passes and plain reads in turns, and the share."""
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    inputs = {
+        "x": np.random.default_rng(1).standard_normal((columns, width)).astype(np.float32),
+        "runs": np.array([(0, 0, columns, 0, 0)], np.int32),
+    }
+    with CpuExecutor(program, threads=threads, context=64) as executor:
+        while executor.settle():
+            pass
+        reader = PlainRead(pages_of(executor.weights, program), threads)
+        passes, reads = [], []
+        for _ in range(rounds):
+            started = clock()
+            seconds = reader.read()  # without the making of threads
+            reads.append(reader.bytes / (clock() - started if threads == 1 else seconds) / 1e9)
+            started = clock()
+            executor.run(inputs, ("y",))
+            passes.append(executor.stats.weight_bytes / (clock() - started) / 1e9)
+    void = "" if np.median(reads) >= 0.85 * max(reads) else "  void: reads vary by over 15 %"
+    best, read = max(passes), max(reads)
+    return f"{best:6.1f} {read:6.1f} {best / read:7.1%} {np.median(reads):7.1f}{void}"
+
+
+def main() -> None:
+    names = [name for _, name, *_ in _linear.types()]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--types", default=",".join(names), help="separated by commas (all)")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--columns", type=int, default=1, help="conversations drawing, 1 to 16")
+    parser.add_argument("--megabytes", type=int, default=1000, help="weights of a pass")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--shape", default="4096x12288", help="width x hidden width")
+    args = parser.parse_args()
+    width, hidden = map(int, args.shape.split("x"))
+    print(f"{'type':8} {'GB/s':>6} {'read':>6} {'share':>7} {'median':>7}")
+    for kind in args.types.split(","):
+        program = layers(kind, width, hidden, args.megabytes << 20)
+        print(
+            f"{kind:8} {line(program, width, args.columns, args.threads, args.rounds)}", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()
