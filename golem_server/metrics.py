@@ -103,6 +103,7 @@ def _golem(service: Service, engine: Engine | None, stats: Stats) -> Iterator[Me
         ("requests_refused", "Requests refused because the queue was full.", stats.refused),
         ("logprobs", "Tokens drawn whose probabilities were told.", stats.probs),
         ("prompt_logprobs", "Prompt tokens of which they were.", stats.prompt_probs),
+        ("grammar_vocabularies", "Vocabularies read for grammars.", stats.vocabularies),
         ("pass_seconds", "Seconds the model computed.", stats.pass_seconds),
         ("pass_columns", "Tokens that went through the model.", stats.columns),
     )

@@ -257,7 +257,7 @@ def read_request(kind: type[T], body: Mapping[str, Any]) -> T:
     """The typed request of a decoded body.
 
     Raises:
-        Refusal: for a field of the wrong type, or one that this server does not serve yet.
+        Refusal: for a field of the wrong type, or one that this server does not serve.
     """
     request = typed(kind, body)
     for name, harmless in LATER.items():
@@ -265,7 +265,7 @@ def read_request(kind: type[T], body: Mapping[str, Any]) -> T:
         asks = all(value != one or json_type(value) != json_type(one) for one in harmless)
         if name not in kind.__struct_fields__ and value is not None and asks:
             hint = f" or send {msgspec.json.encode(harmless[0]).decode()}" if harmless else ""
-            raise Refusal(f'"{name}" is not implemented by this server yet: leave it out{hint}')
+            raise Refusal(f'"{name}" is not served: leave it out{hint}')
     return request
 
 

@@ -34,6 +34,13 @@ def held(text, **fields):
     return says(text, **{"tools": None, **SHORT, **fields})
 
 
+def test_metrics_count_the_vocabularies_that_were_read(roomy):
+    whole(roomy, held(GOOD, json_schema=SCHEMA))
+    read = roomy.state["stats"]["vocabularies"]
+    metrics = roomy.request("GET", "/metrics")[2].decode()
+    assert read == 1 and f"golem_grammar_vocabularies_total {read:.1f}" in metrics
+
+
 @pytest.mark.parametrize(
     "fields",
     [{"response_format": WISH}, {"json_schema": SCHEMA}],

@@ -57,7 +57,7 @@ CASES = [
     ),
     (
         chat_body("a", best_of=True),
-        '"best_of" is not implemented by this server yet: leave it out or send 1',
+        '"best_of" is not served: leave it out or send 1',
     ),
     (messages(5), "message 0 is number, and an object is expected"),
     (messages({"content": "x"}), "message 0: 'role' must be a string"),

@@ -150,8 +150,8 @@ INLINE void prompt_pair(const enum type type, const int bits, const int parts, c
 #pragma GCC unroll 2
             for (int g = 0; g < 2; g++) {
                 const uint8_t *super = group[g] + at, *codes = super + head + k * 64 * bits;
-                if (k == 0) prefetch(super, head);
-                prefetch(codes, 64 * bits);
+                if (k == 0) prefetch_kept(super, head);
+                prefetch_kept(codes, 64 * bits);
                 p.s[g] = pair_scales(type, super, k, parts, &words[g]);
 #pragma GCC unroll 8
                 for (int v = 0; v < 8; v++) p.w[g][v] = load_code(type, bits, codes, v);
