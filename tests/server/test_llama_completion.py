@@ -166,7 +166,7 @@ def test_a_prompt_is_required(tiny, sent):
         ({"n_cmpl": 3}, "n is 3: this server draws at most 2 answers"),
         ({"id_slot": 2}, "Field 'id_slot': Value must be between -1 <= value <= 1"),
         ({"return_progress": 1}, "Field 'return_progress': type must be boolean, but is number"),
-        ({"n_cache_reuse": 8}, '"n_cache_reuse" is not implemented'),
+        ({"n_cache_reuse": 8}, '"n_cache_reuse" is not served'),
         ({"prompt": {"prompt_string": "a", "multimodal_data": ["eA=="]}}, '"multimodal_data" is'),
     ],
 )

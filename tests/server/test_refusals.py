@@ -216,7 +216,7 @@ CASES = [
         chat_body("a", n=3),
         "n is 3: this server draws at most 2 answers; start it with a larger -parallel for more",
     ),
-    (chat_body("a", prediction={"type": "content"}), '"prediction" is not implemented'),
+    (chat_body("a", prediction={"type": "content"}), '"prediction" is not served'),
     *(
         (
             chat_body("a", chat_template_kwargs={name: value}),
