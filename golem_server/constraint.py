@@ -14,7 +14,7 @@ from golem_core.sample.grammar.collecting import paused
 from golem_core.sample.grammar.expressions import Rule, alt, maybe, repeat, seq, text, until
 from golem_core.sample.grammar.gbnf import parse
 from golem_core.sample.grammar.notation import JSON, Notation
-from golem_core.sample.grammar.schema import JSON_OBJECT, expression_of
+from golem_core.sample.grammar.schema import JSON_OBJECT, expression_of, grammar_of
 from golem_core.text.sorter import CallFormat
 from golem_server.body import json_type
 from golem_server.errors import Refusal
@@ -126,10 +126,26 @@ def _built(
     try:
         grammar = Grammar(answer, others=others, prune=wanted["written"] is None)
     except GrammarError as error:
+        if wanted["written"] is None:
+            _refuse_schemas(wanted, notation, f"the schemas of this request are too large: {error}")
         raise _not_a_grammar(error) from None
     if grammar.never:
-        raise Refusal("no value satisfies the schema of this answer")
+        _refuse_schemas(wanted, notation, "no value satisfies the schema of this answer")
     return grammar
+
+
+def _refuse_schemas(wanted: Mapping[str, Any], notation: CallFormat | None, reason: str) -> None:
+    """Refuses what became no grammar: by the schema, the keyword and the path that are to blame,
+    where it is one of the schemas, else for the reason given."""
+    asked = [] if wanted["schema"] is None else [("", wanted["schema"], JSON)]
+    for name, schema in wanted["tools"].items():
+        asked.append((f'tool "{name}": ', _arguments(name, schema), notation.notation))
+    for whose, schema, spelling in asked:
+        try:
+            grammar_of(schema, notation=spelling)
+        except GrammarError as error:
+            raise Refusal(f"{whose}{error}") from None
+    raise Refusal(reason)
 
 
 # ---- what is asked ----

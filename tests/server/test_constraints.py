@@ -255,7 +255,34 @@ def test_tools_beside_a_schema_leave_the_choice_to_the_model(roomy):
             {"json_schema": {"type": "object", "properties": {"a": {"type": "zork"}}}},
             "JSON schema conversion failed:\nJSON schema error at #/properties/a",
         ),
-        ({"json_schema": {"type": "integer", "minimum": 2, "maximum": 1}}, "no value satisfies"),
+        (
+            {"json_schema": {"type": "integer", "minimum": 2, "maximum": 1}},
+            "JSON schema conversion failed:\nJSON schema error at #: no value satisfies the schema: "
+            "minimum leaves none",
+        ),
+        (
+            {"json_schema": {"enum": [f"value {i}" for i in range(10**5)]}},
+            "JSON schema conversion failed:\nJSON schema error at #: the schema is too large",
+        ),
+        (
+            {
+                "tool_choice": "required",
+                "tools": [
+                    {
+                        "type": "function",
+                        "function": {
+                            "name": "f",
+                            "parameters": {
+                                "type": "object",
+                                "properties": {"a": {"enum": [2], "maximum": 1}},
+                                "required": ["a"],
+                            },
+                        },
+                    }
+                ],
+            },
+            'tool "f": JSON schema conversion failed:\nJSON schema error at #/properties/a: no value',
+        ),
         (
             {
                 "tool_choice": "required",

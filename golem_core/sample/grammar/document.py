@@ -94,8 +94,13 @@ class Document:
         known = self._expanded.get(path)
         if known is not None:
             return known
-        if path in self._open or len(self._open) >= DEEPEST:
+        if path in self._open:
             raise SchemaError("$ref", path, "$ref comes back to itself without anything in between")
+        if len(self._open) >= DEEPEST:
+            keyword = keyword_of(path)
+            keyword = keyword if keyword in ("allOf", "anyOf", "oneOf") else "$ref"
+            reason = f"{keyword}: more than {DEEPEST} schemas within each other about one value"
+            raise SchemaError(keyword, path, reason)
         self._open.append(path)
         try:
             result = tuple(self._expand(path))
@@ -233,6 +238,14 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def is_double(value: Any) -> bool:
+    """Whether a double holds a JSON value: Python's whole numbers may be larger."""
+    try:
+        return is_number(value) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def _form(test: Callable[[Any], bool], what: str) -> Callable[[str, str, Any], None]:
     def form(path: str, keyword: str, value: Any) -> None:
         if not test(value):
@@ -260,7 +273,7 @@ def _schemas(path: str, keyword: str, value: Any) -> None:
 _count = _form(
     lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 0, "a non-negative integer"
 )
-_bound = _form(lambda v: is_number(v) and math.isfinite(v), "a number")
+_bound = _form(is_double, "a number that a double holds")
 _text = _form(lambda v: isinstance(v, str), "a string")
 _FORMS: dict[str, Callable[[str, str, Any], None]] = {
     "type": _type,
@@ -277,7 +290,7 @@ _FORMS: dict[str, Callable[[str, str, Any], None]] = {
     "prefixItems": _form(lambda v: isinstance(v, list), "an array of schemas"),
     "additionalItems": _form(lambda v: isinstance(v, bool | dict), "a boolean or a schema"),
     "uniqueItems": _form(lambda v: isinstance(v, bool), "a boolean"),
-    "multipleOf": _form(lambda v: is_number(v) and math.isfinite(v) and v > 0, "a number above 0"),
+    "multipleOf": _form(lambda v: is_double(v) and v > 0, "a number above 0"),
     "pattern": _text,
     "format": _text,
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _bound),

@@ -12,7 +12,14 @@ from typing import Any
 
 from golem_core.sample.grammar import merged
 from golem_core.sample.grammar.automaton import Automaton
-from golem_core.sample.grammar.document import Alternative, Document, Flat, identity, is_number
+from golem_core.sample.grammar.document import (
+    Alternative,
+    Document,
+    Flat,
+    identity,
+    is_double,
+    is_number,
+)
 
 _PYTHON_TYPES = {"string": str, "array": list, "object": dict, "boolean": bool}
 
@@ -207,6 +214,8 @@ def _number(value: float, flat: Flat) -> bool:
     step = flat.get("multipleOf")
     if step is None:
         return True
+    if not is_double(value):
+        return False  # no validator could divide it
     # By the decimals that were written, and by doubles as most validators divide.
     exact = Fraction(str(value)) % Fraction(str(step)) == 0
     quotient = value / step

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MOST_PATTERNS = 6  # each doubles the kinds of keys there may be
 MOST_COUNTED = 1000
+MOST_OPTIONAL = 1000  # members that may come next: what a mask costs grows with their square
 
 
 class Objects:
@@ -35,6 +36,11 @@ class Objects:
         self._document = converter.document
         self._judge = converter.judge
         self._notation = converter.notation
+        self._optional = 0  # members of the value being written that may be left out
+
+    def begin(self) -> None:
+        """Another value begins, whose alternatives are then written."""
+        self._optional = 0
 
     def write(self, flats: Sequence[Flat]) -> Expression:
         """The objects that satisfy all of the schemas."""
@@ -75,6 +81,14 @@ class Objects:
         first = [name for name in members if name in required]
         then = [name for name in members if name not in required]
         orders = dict.fromkeys([tuple(first + then), tuple(members)])
+        self._optional += len(then) * len(orders)
+        if self._optional > MOST_OPTIONAL:
+            path = next(f.path for f in flats if "properties" in f.schema)
+            reason = (
+                f"properties: more than {MOST_OPTIONAL} members of this object, or of those it may "
+                "be instead, can be left out; name more of them in required"
+            )
+            raise SchemaError("properties", path, reason)
         space = self._notation.space
         inner = [_Order(members, o, required, others, low, high, space).start() for o in orders]
         return self._notation.braces(alt(*inner))

@@ -68,9 +68,9 @@ def _converted(schema: Any, notation: Notation = JSON) -> tuple[Converter, Expre
         raise SchemaError("", "#", "the schema is nested too deeply") from None
 
 
-def grammar_of(schema: Any, *, padded: bool = False) -> Grammar:
+def grammar_of(schema: Any, *, padded: bool = False, notation: Notation = JSON) -> Grammar:
     """The grammar of a schema. padded: with blanks around the value. Raises SchemaError."""
-    converter, value = _converted(schema)
+    converter, value = _converted(schema, notation)
     try:
         grammar = Grammar(seq(SPACE, value, SPACE) if padded else value, prune=True)
     except GrammarLimit as error:
@@ -107,6 +107,7 @@ class Converter:
         root = self.value(["#"])
         while self._waiting:
             paths, rule = self._waiting.pop()
+            self._objects.begin()
             options = [self._alternative(a) for a in self.document.together(paths)]
             if not options:
                 self._nothing_is_chosen(paths)

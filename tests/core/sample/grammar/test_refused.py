@@ -101,6 +101,27 @@ REFUSED = [
         "minLength",
         "#/properties/a/allOf/0",
     ),
+    # Numbers that no double holds.
+    (obj(a={**I, "minimum": 10**400}), "minimum", "#/properties/a"),
+    (
+        obj(a={"type": "number", "exclusiveMaximum": -(10**309)}),
+        "exclusiveMaximum",
+        "#/properties/a",
+    ),
+    (obj(a={**I, "multipleOf": 10**400}), "multipleOf", "#/properties/a"),
+    ({"const": 10**400, "multipleOf": 7}, "const", "#"),
+    # Too much that may come next, and schemas within each other about one value.
+    (obj(a=obj(**{f"p{i}": S for i in range(1001)})), "properties", "#/properties/a"),
+    (
+        {"anyOf": [obj(**{f"p{i}{k}": S for i in range(400)}) for k in "abc"]},
+        "properties",
+        "#/anyOf/2",
+    ),
+    (
+        {"$ref": "#/$defs/0", "$defs": {str(i): {"$ref": f"#/$defs/{i + 1}"} for i in range(99)}},
+        "$ref",
+        "#/$defs/63",
+    ),
     # What is no schema at all.
     (obj(a=3), "properties", "#/properties/a"),
     (obj(items=None), "properties", "#/properties/items"),
