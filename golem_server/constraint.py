@@ -142,7 +142,7 @@ def _refuse_schemas(wanted: Mapping[str, Any], notation: CallFormat | None, reas
         asked.append((f'tool "{name}": ', _arguments(name, schema), notation.notation))
     for whose, schema, spelling in asked:
         try:
-            grammar_of(schema, notation=spelling)
+            grammar_of(schema, notation=spelling or JSON)
         except GrammarError as error:
             raise Refusal(f"{whose}{error}") from None
     raise Refusal(reason)

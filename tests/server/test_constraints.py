@@ -257,11 +257,19 @@ def test_tools_beside_a_schema_leave_the_choice_to_the_model(roomy):
         ),
         (
             {"json_schema": {"type": "integer", "minimum": 2, "maximum": 1}},
-            "JSON schema conversion failed:\nJSON schema error at #: no value satisfies the schema: "
-            "minimum leaves none",
+            "JSON schema conversion failed:\nJSON schema error at #: no value satisfies the "
+            "schema: minimum leaves none",
         ),
         (
-            {"json_schema": {"enum": [f"value {i}" for i in range(10**5)]}},
+            {
+                "json_schema": {
+                    "type": "array",
+                    "prefixItems": [
+                        {"type": "string", "minLength": 500 + i, "maxLength": 1000}
+                        for i in range(40)
+                    ],
+                }
+            },
             "JSON schema conversion failed:\nJSON schema error at #: the schema is too large",
         ),
         (
@@ -281,7 +289,8 @@ def test_tools_beside_a_schema_leave_the_choice_to_the_model(roomy):
                     }
                 ],
             },
-            'tool "f": JSON schema conversion failed:\nJSON schema error at #/properties/a: no value',
+            'tool "f": JSON schema conversion failed:\n'
+            "JSON schema error at #/properties/a: no value",
         ),
         (
             {

@@ -81,7 +81,7 @@ class Objects:
         first = [name for name in members if name in required]
         then = [name for name in members if name not in required]
         orders = dict.fromkeys([tuple(first + then), tuple(members)])
-        self._optional += len(then) * len(orders)
+        self._optional += len(then)
         if self._optional > MOST_OPTIONAL:
             path = next(f.path for f in flats if "properties" in f.schema)
             reason = (

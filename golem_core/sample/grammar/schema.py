@@ -45,6 +45,7 @@ from golem_core.sample.grammar.objects import Objects
 JSON_OBJECT = {"type": "object"}  # what response_format json_object means
 
 MOST_ITEMS = 10_000  # that are counted
+MOST_MATCHED = 1 << 16  # states of all different texts: some 50 us of a request's time each
 MOST_DIFFERENT = 8  # items of a list without repetitions: one rule for each set of them
 MOST_COMBINED = 2000  # sets of several schemas about one value
 FEW_TEXTS = 32
@@ -98,6 +99,7 @@ class Converter:
         self._rules: dict[tuple[str, ...], Rule] = {}
         self._waiting: list[tuple[tuple[str, ...], Rule]] = []
         self._combined = 0
+        self._texts: dict[Automaton, int] = {}  # what strings must be, and its states
         self._numbers: dict[tuple[object, ...], Expression | None] = {}
         self._objects = Objects(self)
         self.nothing: list[tuple[str, str]] = []  # (keyword, path) of what left no value somewhere
@@ -232,8 +234,14 @@ class Converter:
             return self.notation.string
         if found.never:
             return self.never(flats, "pattern", "format", "minLength")
-        by_pattern = any("pattern" in f.schema or f.get("format") in merged.FORMATS for f in flats)
-        return self.strings[not by_pattern].spell(found)
+        matching = [f for f in flats if "pattern" in f.schema or f.get("format") in merged.FORMATS]
+        self._texts[found] = len(found.edges)
+        if sum(self._texts.values()) > MOST_MATCHED:
+            asks = ("pattern", "format", "maxLength", "minLength")
+            keyword, path = next((k, f.path) for k in asks for f in flats if k in f.schema)
+            reason = f"{keyword}: the texts of this schema come to more than this server counts"
+            raise SchemaError(keyword, path, reason)
+        return self.strings[not matching].spell(found)
 
     def _array(self, flats: Sequence[Flat]) -> Expression:
         low, high = merged.least(flats, "minItems"), merged.most(flats, "maxItems")

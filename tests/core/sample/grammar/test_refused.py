@@ -147,3 +147,14 @@ def test_refused_by_keyword_and_path(schema, keyword, path):
     assert (caught.value.keyword, caught.value.path) == (keyword, path)
     assert keyword in str(caught.value) and f" {path}" in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("keyword, asks", [("pattern", {"pattern": "^[a-z]*$"}), ("maxLength", {})])
+def test_many_long_texts_are_refused_where_they_become_too_many(keyword, asks):
+    texts = [{**S, **asks, "minLength": i, "maxLength": 1000} for i in range(80)]
+    with pytest.raises(SchemaError, match=f"{keyword}: the texts of this schema") as caught:
+        Grammar.of_schema({"prefixItems": texts})
+    assert caught.value.keyword == keyword
+    # 1001 states each, and 65 of them fit in 2 ** 16; which come first is not promised.
+    assert caught.value.path in {f"#/prefixItems/{i}" for i in range(80)}
+    Grammar.of_schema({"prefixItems": [texts[0]] * 80})
