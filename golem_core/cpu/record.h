@@ -42,6 +42,8 @@ enum {
 };
 enum { GOLEM_REPLICATED = 2 };
 
+enum { GOLEM_SHARES = 4 };   /* of a pass's prompt rows at most: kernels/shares.h */
+
 /* What attend may do with prompt columns: TOGETHER quantise what one key head's queries give, ROUNDED
  * multiply by what is rounded to BF16. */
 enum { GOLEM_TOGETHER = 1, GOLEM_ROUNDED = 2 };
@@ -150,7 +152,7 @@ typedef struct {
     const int32_t *slot, *index, *run;   /* of every column */
     int32_t threads;
     golem_pool *pool;
-    atomic_int *next;          /* one counter a record, 64 bytes apart */
+    atomic_int *next;          /* counters of every record, 64 bytes apart: its own, its shares' */
     atomic_int *finished;      /* GOLEM_SPLIT * threads counters of attend's chunks, likewise */
     const atomic_int *cancel;
     const struct golem_isa *isa;
@@ -169,7 +171,7 @@ typedef struct {
     void *walk;                /* of run.c */
     int32_t record;            /* the running record's number */
     int32_t pauses;            /* whether it may be left before its end */
-    int32_t taken;             /* units of it this worker has taken */
+    int32_t taken;             /* turns at its units this worker has had */
 } golem_worker;
 
 typedef void (*golem_rows_fn)(const golem_record *, golem_worker *, int64_t from, int64_t to);

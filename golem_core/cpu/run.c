@@ -1,5 +1,5 @@
 /* Walks the records of a pass: every worker runs this loop over all of them. */
-#include "record.h"
+#include "kernels/shares.h"
 
 #include <time.h>
 
@@ -23,16 +23,20 @@ static void run_block(const golem_record *head, golem_worker *w, int64_t from, i
         w->pass->isa->rows[head[i].kind](&head[i], w, from, to);
 }
 
-/* One block of a chain after the other, taken from the shared counter. */
+/* One block of a chain after the other. */
 static void run_chain(const golem_record *head, golem_worker *w) {
-    int64_t units = w->pass->extents[head->extent] * head->spans;
-    int64_t block = units / (4 * w->pass->threads);
+    int64_t rows = w->pass->extents[head->extent], drawn = w->pass->drawn_rows[head->extent];
+    int64_t block = rows * head->spans / (4 * w->pass->threads);
     if (block > BLOCK_UNITS) block = BLOCK_UNITS;
     if (block < 1) block = 1;
-    for (;;) {
-        int64_t from = (int64_t)atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed) * block;
-        if (from >= units) return;
-        run_block(head, w, from, from + block < units ? from + block : units);
+    FOR_SHARES(turns, w, shares_of(w->pass, rows - drawn)) {
+        int64_t from = share_start(w->pass, rows, drawn, turns.share) * head->spans;
+        int64_t end = share_start(w->pass, rows, drawn, turns.share + 1) * head->spans;
+        for (;;) {
+            int64_t at = from + golem_take(w) * block;
+            if (at >= end) break;
+            run_block(head, w, at, at + block < end ? at + block : end);
+        }
     }
 }
 
@@ -106,6 +110,7 @@ static void run_worker(void *context, int worker) {
         }
         w.next = pass->next + (int64_t)i * 16;
         if (record->chain) {
+            w.pauses = 0;
             if (!replicated) run_chain(record, &w);
             else if (rows) run_block(record, &w, 0, rows);
             i += record->chain;
@@ -124,7 +129,8 @@ int golem_run(const golem_record *records, int count, int from, double until, go
               char *scratch, int64_t scratch_bytes, int64_t local_bytes) {
     walk all = {records, count, pass, scratch, scratch_bytes, local_bytes, from, until, -1, -1};
     for (int i = from ? from + 1 : 0; i < count; i++)
-        atomic_store_explicit(pass->next + (int64_t)i * 16, 0, memory_order_relaxed);
+        for (int share = 0; share <= GOLEM_SHARES; share++)
+            atomic_store_explicit(pass->next + (int64_t)i * 16 + share, 0, memory_order_relaxed);
     golem_pool_run(pass->pool, run_worker, &all);
     int paused = atomic_load(&all.paused);
     return paused < 0 ? atomic_load(&all.stopped_at) : paused - 1;

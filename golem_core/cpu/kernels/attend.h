@@ -50,8 +50,8 @@ static attention attention_of(const golem_record *r, golem_worker *w) {
         .k = base_of(&r->in[1], w), .v = base_of(&r->in[2], w), .out = base_of(&r->out[0], w),
         .rows = w->pass->extents[r->extent],
     };
-    a.codes = (golem_codes){(golem_q8 *)base_of(&r->out[1], w), a.rows,
-                            w->pass->drawn_rows[r->extent], 1, a.heads * a.dv / 32, wide_of(w)};
+    a.codes = codes_of(w, base_of(&r->out[1], w), a.rows, w->pass->drawn_rows[r->extent], 1,
+                       a.heads * a.dv);
     return a;
 }
 

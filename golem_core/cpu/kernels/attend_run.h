@@ -102,6 +102,36 @@ static void run_picked(const attention *a, progress *g) {
     }
 }
 
+/* Tiles of a sequence's columns, one of each key head. */
+static int64_t tiles_of(const attention *a, const sequence *s, int64_t *columns) {
+    *columns = tile_columns(a->share, a->kv, s->count, a->w->pass->threads);
+    return (s->count + *columns - 1) / *columns * a->kv;
+}
+
+/* The sequences from number `begin` on, tile by tile. A worker has most columns of its share to itself:
+ * those of the last share see more keys, and who is done with another helps there. */
+static void run_tiles(const attention *a, int begin) {
+    golem_worker *w = a->w;
+    sequence s;
+    int64_t columns, tiles = 0;
+    for (int at = begin; next_sequence(a, &at, &s);) tiles += tiles_of(a, &s, &columns);
+    int64_t rows = a->rows - w->pass->drawn_rows[a->r->extent];
+    FOR_SHARES(turns, w, shares_of(w->pass, rows)) {
+        int64_t from = tiles * turns.share / turns.shares;
+        int64_t end = tiles * (turns.share + 1) / turns.shares, before = 0, unit = from + golem_take(w);
+        for (int at = begin; unit < end && next_sequence(a, &at, &s);) {
+            int64_t here = tiles_of(a, &s, &columns);
+            for (; unit < end && unit < before + here; unit = from + golem_take(w)) {
+                int64_t first = s.first + (unit - before) / a->kv * columns;
+                int64_t left = s.first + s.count - first;
+                attend_columns(a, &s, first, (int)(left < columns ? left : columns),
+                               (int)((unit - before) % a->kv));
+            }
+            before += here;
+        }
+    }
+}
+
 static void run_attend(const golem_record *r, golem_worker *w) {
     attention a = attention_of(r, w);
     progress g = {.unit = take(w)};
@@ -109,20 +139,9 @@ static void run_attend(const golem_record *r, golem_worker *w) {
         run_picked(&a, &g);
         return;
     }
-    sequence s;
     int at = 0;
     if (r->i[9] && !a.rels) run_drawn(&a, &at, &g);
-    while (next_sequence(&a, &at, &s)) {
-        int64_t columns = tile_columns(a.share, a.kv, s.count, w->pass->threads);
-        int64_t units = (s.count + columns - 1) / columns * a.kv;
-        for (; g.unit < g.before + units; g.unit = golem_take(w)) {
-            int64_t first = s.first + (g.unit - g.before) / a.kv * columns;
-            int64_t left = s.first + s.count - first;
-            attend_columns(&a, &s, first, (int)(left < columns ? left : columns),
-                           (int)((g.unit - g.before) % a.kv));
-        }
-        g.before += units;
-    }
+    run_tiles(&a, at);
 }
 
 static int64_t attend_scratch(int d, int dv, int share, int rels) {

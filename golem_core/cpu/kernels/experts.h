@@ -36,8 +36,7 @@ static void run_experts(const golem_record *r, golem_worker *w) {
     golem_act act = act_of(r, w);
     int64_t drawn_rows = w->pass->drawn_rows[r->extent];
     int64_t drawn = drawn_rows * k;   /* pairs; an expert's come in order */
-    golem_codes codes = {(golem_q8 *)act.q, columns, r->i[2] ? drawn : drawn_rows, 1, s->in / 32,
-                         wide_of(w)};
+    golem_codes codes = codes_of(w, (void *)act.q, columns, r->i[2] ? drawn : drawn_rows, 1, s->in);
 
     memset(start, 0, (size_t)(experts + 1) * 4);
     for (int p = 0; p < pairs; p++) {
@@ -79,8 +78,8 @@ static void run_experts(const golem_record *r, golem_worker *w) {
                     golem_code_column only = column_of(&codes, column[0]);
                     part.q = only.q, part.n = only.n;
                 }
-                multiply(s, w, &part, 1, count, is_drawn ? count : 0, from, to, e, order + first,
-                         pairs, drawn);
+                multiply(s, w, &part, 1, count, is_drawn ? count : 0, 0, count, from, to, e,
+                         order + first, pairs, drawn);
             }
         }
         seen++;

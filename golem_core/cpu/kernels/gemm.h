@@ -180,14 +180,15 @@ static void gemm_unit(product_store *p, const float *x, int pairs, int from, int
         int count = columns - c < PANEL ? columns - c : PANEL;
         for (int g = from; g < to; g += step) {
             const float *w[2] = {a[g - from], gated ? b[g - from] : g + 1 < to ? a[g - from + 1] : NULL};
+            int run = !gated && step == 2 && g + 1 < to ? 2 : 1;
             if (gated && PANEL_GROUPS == 1) {
                 gemm_tiles(w, x, lines, 1, pairs, out);
                 gemm_tiles(w + 1, x, lines, 1, pairs, out + 1);
             } else {
-                gemm_tiles(w, x, lines, gated || (step == 2 && g + 1 < to) ? 2 : 1, pairs, out);
+                gemm_tiles(w, x, lines, gated ? 2 : run, pairs, out);
             }
-            finish_group(p, out[0], gated ? out[1] : NULL, g, first + c, count);
-            if (!gated && step == 2 && g + 1 < to) finish_group(p, out[1], NULL, g + 1, first + c, count);
+            raw_products of = {out[0], gated ? out[1] : NULL, g, run, PANEL, first + c, count};
+            finish_groups(p, &of);
         }
     }
 }

@@ -82,10 +82,9 @@ GEMM_TILES static void gemm_unit_tiles(product_store *p, const uint32_t *x, int 
             else gemm_products(w + i, x, lines, 1, 1, out);
             for (int q = 0; q < panels; q++) {
                 int at = c + q * PANEL, count = columns - at < PANEL ? columns - at : PANEL;
-                int group = from + (gated ? i / 2 : i);
-                finish_group(p, out[q][0], gated ? out[q][1] : NULL, group, first + at, count);
-                if (!gated && groups == 2)
-                    finish_group(p, out[q][1], NULL, group + 1, first + at, count);
+                raw_products of = {out[q][0], gated ? out[q][1] : NULL, from + (gated ? i / 2 : i),
+                                   gated ? 1 : groups, PANEL, first + at, count};
+                finish_groups(p, &of);
             }
         }
     }

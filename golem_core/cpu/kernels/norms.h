@@ -108,8 +108,8 @@ static void quantise_twice(const golem_linear_isa *linear, const float *x, int w
  * to be quantised */
 static void rows_quantise(const golem_record *r, golem_worker *w, int64_t from, int64_t to) {
     char *bx = base_of(&r->in[0], w);
-    golem_codes codes = {(golem_q8 *)base_of(&r->out[0], w), w->pass->extents[r->extent],
-                         w->pass->drawn_rows[r->extent], r->i[0], r->width / 32, wide_of(w)};
+    golem_codes codes = codes_of(w, base_of(&r->out[0], w), w->pass->extents[r->extent],
+                                 w->pass->drawn_rows[r->extent], r->i[0], r->width);
     for (int64_t row = from; row < to; row++) {
         const float *x = unit_at(bx, &r->in[0], row, 0);
         if (row < codes.drawn && r->i[1]) continue;

@@ -80,42 +80,48 @@ static int finish_of(const product_store *p, int paired, int count) {
     return sum && p->operand[0] && s->finish[0].operand.step == 1 ? FINISH_SUM : FINISH_ANY;
 }
 
-static inline __attribute__((always_inline)) void finish_columns(
-    const product_store *p, const float *a, const float *b, int group, int first, int columns,
-    const int kind) {
+/* Raw products of `run` groups from `group` on with columns first .. : that of group i and column c at
+ * a + (i * wide + c) * LANES. b: those of the pair's second matrix, or NULL. */
+typedef struct {
+    const float *a, *b;
+    int group, run, wide, first, columns;
+} raw_products;
+
+static inline __attribute__((always_inline)) void finish_columns(const product_store *p,
+                                                                 const raw_products *of,
+                                                                 const int kind) {
     const golem_segment *s = p->s;
-    int row = group * LANES, count = LANES;
-    if (kind == FINISH_ANY && s->out - row < LANES) count = s->out - row;
-    for (int c = 0; c < columns; c++) {
-        int64_t at = p->rows ? p->rows[first + c] : first + c;
-        vf x = vload(a + c * LANES);
-        if (kind == FINISH_SUM) {
-            const float *y = (const float *)p->operand[0] + at * s->finish[0].operand.row;
-            x = vadd(x, vload(y + row));
-        } else if (kind == FINISH_SILU) {
-            x = vmul(vsilu(x), vload(b + c * LANES));
-        } else if (kind == FINISH_ANY) {
-            x = scaled(&s->a, x, row, count);
-            if (b) x = vmul(vunary(s->gate, x), scaled(&s->b, vload(b + c * LANES), row, count));
-            x = finished(s, p->operand, x, at, row, count);
+    for (int c = 0; c < of->columns; c++) {
+        int64_t column = p->rows ? p->rows[of->first + c] : of->first + c;
+        float *to = p->codes.q ? p->stage + c * p->width + (of->group - p->from) * LANES
+                               : p->store + column * s->store.row + of->group * LANES;
+        for (int i = 0; i < of->run; i++, to += LANES) {
+            int row = (of->group + i) * LANES, count = LANES, at = (i * of->wide + c) * LANES;
+            vf x = vload(of->a + at);
+            if (kind == FINISH_ANY && s->out - row < LANES) count = s->out - row;
+            if (kind == FINISH_SUM) {
+                const float *y = (const float *)p->operand[0] + column * s->finish[0].operand.row;
+                x = vadd(x, vload(y + row));
+            } else if (kind == FINISH_SILU) {
+                x = vmul(vsilu(x), vload(of->b + at));
+            } else if (kind == FINISH_ANY) {
+                x = scaled(&s->a, x, row, count);
+                if (of->b) x = vmul(vunary(s->gate, x), scaled(&s->b, vload(of->b + at), row, count));
+                x = finished(s, p->operand, x, column, row, count);
+            }
+            vwrite(to, x, count);
         }
-        if (p->codes.q) vwrite(p->stage + c * p->width + (group - p->from) * LANES, x, count);
-        else vwrite(p->store + at * s->store.row + row, x, count);
     }
 }
 
-/* The results of one group, raw (columns, 16) of columns first .. : scaled, gated, finished and
- * stored or staged. b: those of the pair's second matrix, or NULL. */
-static void finish_group(const product_store *p, const float *a, const float *b, int group,
-                         int first, int columns) {
-#define FINISH(KIND) finish_columns(p, a, b, group, first, columns, KIND)
-    switch (finish_of(p, b != NULL, p->s->out - group * LANES)) {
-    case FINISH_NONE: FINISH(FINISH_NONE); break;
-    case FINISH_SUM: FINISH(FINISH_SUM); break;
-    case FINISH_SILU: FINISH(FINISH_SILU); break;
-    default: FINISH(FINISH_ANY);
+/* Scaled, gated, finished and stored or staged, a column's groups one after the other. */
+static void finish_groups(const product_store *p, const raw_products *of) {
+    switch (finish_of(p, of->b != NULL, p->s->out - (of->group + of->run - 1) * LANES)) {
+    case FINISH_NONE: finish_columns(p, of, FINISH_NONE); break;
+    case FINISH_SUM: finish_columns(p, of, FINISH_SUM); break;
+    case FINISH_SILU: finish_columns(p, of, FINISH_SILU); break;
+    default: finish_columns(p, of, FINISH_ANY);
     }
-#undef FINISH
 }
 
 static void quantise_stage(const product_store *p, int first, int columns) {
@@ -128,10 +134,13 @@ static void quantise_stage(const product_store *p, int first, int columns) {
     }
 }
 
-/* Raw products of columns with two planes of codes, (2 · columns, 16): each column's two add up. */
-static void join_planes(float *out, int columns) {
-    for (int c = 0; c < columns; c++)
-        vstore(out + c * LANES, vadd(vload(out + 2 * c * LANES), vload(out + (2 * c + 1) * LANES)));
+/* Raw products of columns with two planes of codes, (2 · columns, 16) a group: each column's two add
+ * up. */
+static void join_planes(float *out, int groups, int columns) {
+    for (; groups > 0; groups--, out += 2 * columns * LANES)
+        for (int c = 0; c < columns; c++)
+            vstore(out + c * LANES,
+                   vadd(vload(out + 2 * c * LANES), vload(out + (2 * c + 1) * LANES)));
 }
 
 /* Products of one or two groups with columns at .. at + wide - 1 of the codes. */
@@ -161,12 +170,13 @@ static void products_in_order(const golem_linear_isa *linear, int prompt, const 
                     out + wide * LANES);
 }
 
-/* Groups from .. to - 1 of a segment over all columns of act, whose codes are golem_codes, or lie n
- * apart where act says so and one call takes all: the first `drawn` columns have `planes` each. expert selects the matrices; rows are where the columns go among
- * the `stored` rows of the store, of which stored_drawn are drawn, NULL: as they are. */
+/* Groups from .. to - 1 of a segment over columns begin .. end - 1 of act, whose codes are golem_codes
+ * of all columns, or lie n apart where act says so and one call takes all: the first `drawn` columns
+ * have `planes` each. expert selects the matrices; rows are where the columns go among the `stored`
+ * rows of the store, of which stored_drawn are drawn, NULL: as they are. */
 static void multiply(const golem_segment *s, golem_worker *w, const golem_act *act, int planes,
-                     int columns, int drawn, int from, int to, int64_t expert, const int32_t *rows,
-                     int64_t stored, int64_t stored_drawn) {
+                     int columns, int drawn, int begin, int end, int from, int to, int64_t expert,
+                     const int32_t *rows, int64_t stored, int64_t stored_drawn) {
     const golem_linear_isa *linear = w->pass->isa->linear;
     const uint8_t *ga = s->a.groups + expert * s->a.expert_bytes;
     const uint8_t *gb = s->b.groups ? s->b.groups + expert * s->b.expert_bytes : NULL;
@@ -174,15 +184,15 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
     product_store p = {.s = s, .w = w, .store = (float *)base_of(&s->store, w), .rows = rows,
                        .stage = (float *)w->scratch, .from = from, .width = (to - from) * LANES};
     if (s->quantised >= 0)
-        p.codes = (golem_codes){(golem_q8 *)w->pass->base[s->quantised], stored, stored_drawn, 1,
-                                s->out / 32, wide_of(w)};
+        p.codes = codes_of(w, w->pass->base[s->quantised], stored, stored_drawn, 1, s->out);
     for (int i = 0; i < s->finishes; i++) p.operand[i] = base_of(&s->finish[i].operand, w);
-    golem_codes codes = {(golem_q8 *)act->q, columns, drawn, planes, s->in / 32, wide_of(w)};
+    golem_codes codes = codes_of(w, (void *)act->q, columns, drawn, planes, s->in);
     golem_act here = *act;
-    for (int first = 0, count; first < columns; first += count) {
+    for (int first = begin, count; first < end; first += count) {
         int prompt = first >= drawn, both = !prompt && planes == 2, at = first;
-        count = (prompt ? columns : drawn) - first;
-        if (count > COLUMNS / (1 + both)) count = COLUMNS / (1 + both);
+        int most_columns = prompt ? codes.columns : COLUMNS / (1 + both);
+        count = (prompt ? end : drawn) - first;
+        if (count > most_columns) count = most_columns;
         int wide = count * (1 + both);
         if (golem_types[s->a.type].act == GOLEM_ACT_Q8) {
             golem_code_column column = {(golem_q8 *)act->q, act->n};
@@ -202,12 +212,10 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
                 products_in_order(linear, prompt, &s->a, group, run, s->in, &here, at, wide, a);
                 if (gb) products_in_order(linear, prompt, &s->b, other, run, s->in, &here, at, wide, b);
             }
-            for (int i = 0; i < run; i++) {
-                float *of_a = a + i * wide * LANES, *of_b = gb ? b + i * wide * LANES : NULL;
-                if (both) join_planes(of_a, count);
-                if (both && gb) join_planes(of_b, count);
-                finish_group(&p, of_a, of_b, g + i, first, count);
-            }
+            if (both) join_planes(a, run, count);
+            if (both && gb) join_planes(b, run, count);
+            raw_products of = {a, b, g, run, both ? 2 * count : count, first, count};
+            finish_groups(&p, &of);
         }
         if (p.codes.q) quantise_stage(&p, first, count);
     }
@@ -244,16 +252,6 @@ static int turn_from(int turn, int units, int workers, int few, int *count) {
     return from;
 }
 
-static void run_unit(const golem_record *r, golem_worker *w, const golem_act *act, int columns,
-                     int drawn, int unit) {
-    const golem_segment *s = r->segment;
-    for (; unit >= chunks_of(s, columns, drawn); s++) unit -= chunks_of(s, columns, drawn);
-    int chunk = chunk_of(s, columns, drawn), from = unit * chunk;
-    int to = from + chunk < s->groups ? from + chunk : s->groups;
-    int planes = golem_types[s->a.type].act == GOLEM_ACT_Q8 ? r->i[0] : 1;
-    multiply(s, w, act, planes, columns, drawn, from, to, 0, NULL, columns, drawn);
-}
-
 /* in: x (rows, in) f32, the same as golem_codes; segments read one or the other. i: planes of drawn
  * rows, 1 or 2 */
 static void run_linear(const golem_record *r, golem_worker *w) {
@@ -262,10 +260,23 @@ static void run_linear(const golem_record *r, golem_worker *w) {
     golem_act act = act_of(r, w);
     if (columns == 0) return;
     for (int i = 0; i < r->segments; i++) units += chunks_of(&r->segment[i], columns, drawn);
-    for (;;) {
-        int count, unit = turn_from(golem_take(w), units, w->pass->threads, few, &count);
-        if (unit >= units) return;
-        for (; count > 0; count--, unit++) run_unit(r, w, &act, columns, drawn, unit);
+    FOR_SHARES(turns, w, shares_of(w->pass, columns - drawn)) {
+        int begin = (int)share_start(w->pass, columns, drawn, turns.share);
+        int end = (int)share_start(w->pass, columns, drawn, turns.share + 1);
+        for (;;) {
+            int count, unit = turn_from(golem_take(w), units, w->pass->threads, few, &count);
+            if (unit >= units) break;
+            for (; count > 0; count--, unit++) {
+                const golem_segment *s = r->segment;
+                int at = unit;
+                for (; at >= chunks_of(s, columns, drawn); s++) at -= chunks_of(s, columns, drawn);
+                int chunk = chunk_of(s, columns, drawn), from = at * chunk;
+                int to = from + chunk < s->groups ? from + chunk : s->groups;
+                int planes = golem_types[s->a.type].act == GOLEM_ACT_Q8 ? r->i[0] : 1;
+                multiply(s, w, &act, planes, columns, drawn, begin, end, from, to, 0, NULL, columns,
+                         drawn);
+            }
+        }
     }
 }
 

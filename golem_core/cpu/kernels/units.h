@@ -4,6 +4,7 @@
 
 #include "../record.h"
 #include "functions.h"
+#include "shares.h"
 #include "simd.h"
 
 static inline char *base_of(const golem_operand *o, const golem_worker *w) {
@@ -20,17 +21,19 @@ static inline float *unit_at(char *base, const golem_operand *o, int64_t row, in
          u_ < (to); u_++, span + 1 < (record)->spans ? span++ : (span = 0, row++))
 
 /* The codes of a record's rows, of which the first `drawn` are drawn and have `planes` columns each:
- * (blocks of 32, drawn · planes) records, then those of the prompt rows, GOLEM_PROMPT_COLUMNS rows
- * after the other: (blocks, GOLEM_PROMPT_COLUMNS) records, at last (blocks, rows that are left). Where a prompt column
- * has several records, `wide`, these lie side by side. */
+ * (blocks of 32, drawn · planes) records, then those of the prompt rows, `columns` of them after the
+ * other: (blocks, columns) records, at last (blocks, rows that are left). Where a prompt column has
+ * several records, `wide`, these lie side by side. */
 typedef struct {
     golem_q8 *q;
     int64_t rows, drawn;
-    int planes, blocks, wide;
+    int planes, blocks, wide, columns;
 } golem_codes;
 
-static inline int wide_of(const golem_worker *w) {
-    return golem_prompt_records(w->pass->isa->linear);
+static inline golem_codes codes_of(const golem_worker *w, void *q, int64_t rows, int64_t drawn,
+                                   int planes, int width) {
+    return (golem_codes){q, rows, drawn, planes, width / 32, golem_prompt_records(w->pass->isa->linear),
+                         block_columns(w->pass, rows - drawn)};
 }
 
 /* Where a row's records are: q[b * n]. */
@@ -41,9 +44,8 @@ typedef struct {
 
 static inline golem_code_column column_of(const golem_codes *c, int64_t row) {
     if (row < c->drawn) return (golem_code_column){c->q + row * c->planes, (int)c->drawn * c->planes};
-    int64_t at = (row - c->drawn) % GOLEM_PROMPT_COLUMNS, first = row - at;
-    int64_t left = c->rows - first;
-    int n = (int)(left < GOLEM_PROMPT_COLUMNS ? left : GOLEM_PROMPT_COLUMNS) * c->wide;
+    int64_t at = (row - c->drawn) % c->columns, first = row - at, left = c->rows - first;
+    int n = (int)(left < c->columns ? left : c->columns) * c->wide;
     int64_t before = c->drawn * c->planes + (first - c->drawn) * c->wide;
     return (golem_code_column){c->q + before * c->blocks + at * c->wide, n};
 }
