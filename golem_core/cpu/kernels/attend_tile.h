@@ -17,9 +17,11 @@ enum { TILE_ROWS = 1, TILE_VECTORS = 1 };
 
 enum { TILE_LEAST = 96, TILE_MOST = 384 };   /* rows of a tile, about */
 
-/* Rows after the last that may be computed for nothing: products of attend_pairs.h take 16. */
+/* Rows after the last that may be computed for nothing: products of attend_pairs.h take strips. */
 #if defined(GOLEM_TILES)
 enum { SPARE_ROWS = 15 };
+#elif defined(GOLEM_AVX512)
+enum { SPARE_ROWS = TILE_ROWS - 1 };
 #else
 enum { SPARE_ROWS = 0 };
 #endif
