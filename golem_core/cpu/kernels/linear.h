@@ -66,8 +66,7 @@ typedef void (*golem_group_fn)(const uint8_t *group, int in, const golem_act *a,
                                float *out);
 
 /* The same for two groups of one type at once, which need not be neighbours: the bits of two calls
- * for one group, sooner from 8 columns on; the more a call has, the better (16 gain about half of
- * what 64 do). The outs may not overlap. */
+ * for one group, sooner from 10 columns on. The outs may not overlap. */
 typedef void (*golem_pair_fn)(const uint8_t *first, const uint8_t *second, int in,
                               const golem_act *a, int c0, int nc, float *out_first,
                               float *out_second);

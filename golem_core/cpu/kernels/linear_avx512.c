@@ -134,16 +134,20 @@ INLINE void dot_columns(const enum type type, const int bits, const int parts, c
     for (int c = 0; c < columns; c++) _mm512_storeu_ps(out + GOLEM_GROUP * c, acc[c]);
 }
 
-/* Blocks of 8 columns, then of what is left: a column's steps are the same in every block. */
+/* Blocks of 8 columns, then what is left in one: a column's steps are the same in every block, and
+ * every block unpacks the codes. */
 #define DOT(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD)                                           \
     __attribute__((target(TARGET))) static void dot_##NAME(const uint8_t *group, int in,          \
                                                            const golem_act *a, int c0, int nc,    \
                                                            float *out) {                          \
         const golem_q8 *q = a->q + c0;                                                            \
         while (nc > 0) {                                                                          \
-            int step = nc >= 8 ? 8 : nc >= 4 ? 4 : nc;                                            \
+            int step = nc < WIDEST ? nc : WIDEST;                                                 \
             switch (step) {                                                                       \
             case 8: CASE(NAME, BITS, COLS, HEAD, 8);                                              \
+            case 7: CASE(NAME, BITS, COLS, HEAD, 7);                                              \
+            case 6: CASE(NAME, BITS, COLS, HEAD, 6);                                              \
+            case 5: CASE(NAME, BITS, COLS, HEAD, 5);                                              \
             case 4: CASE(NAME, BITS, COLS, HEAD, 4);                                              \
             case 3: CASE(NAME, BITS, COLS, HEAD, 3);                                              \
             case 2: CASE(NAME, BITS, COLS, HEAD, 2);                                              \

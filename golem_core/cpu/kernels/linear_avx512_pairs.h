@@ -1,4 +1,4 @@
-/* Two groups at once with AVX-512: what linear_avx512.c does with one, for four columns or more.
+/* Two groups at once with AVX-512: what linear_avx512.c does with one, for ten columns or more.
  * linear_avx512_prompt.h multiplies prompt columns by the same means.
  *
  * With one group every product wants a load of its own, to broadcast four activations, and a core
@@ -15,6 +15,10 @@
 
 enum { CHUNK = 8 }; /* parts that meet all columns: 256 weights, a multiple of every superblock */
 enum { TILE = 4 };  /* columns side by side in registers */
+/* Columns from which a broadcast is to serve two groups: before, eight columns meet one group as soon
+ * (57 cycles for 32 x 16 weights of Q4_0 on Zen 5, and 68 to 80 ten, 79 to 89 twelve). */
+enum { PAIR_FROM = 10 };
+enum { NEAR = 4096 }; /* bytes; smaller chunks are fetched three ahead, others two */
 
 /* A part of two groups, unpacked. */
 typedef struct {
@@ -30,22 +34,31 @@ INLINE scales pair_scales(const enum type type, const uint8_t *super, int i, con
     return load_scales(type, super, i, parts, word, 0);
 }
 
-/* Where the parts of two groups lie that meet all columns, `size` bytes of each. */
+/* Parts of two groups that meet all columns, and what is fetched meanwhile: in both groups, from the
+ * offset `ahead` on, some lines with every part of every tile, so that memory works all the time.
+ * Behind the `bytes` of the groups are the next ones: of neighbours, `skip` bytes further. */
 typedef struct {
-    const uint8_t *group[2];
+    const uint8_t *group[2], *first[2]; /* where the chunk's parts are, and the groups' */
     pair_part part[CHUNK];
+    ptrdiff_t ahead, bytes, skip;
+    int lines;
+    __mmask16 opened; /* none in the first chunk, where sums start at 0 */
 } pair_chunk;
+
+INLINE void fetch_lines(pair_chunk *p) {
+    for (int i = 0; i < p->lines; i++, p->ahead += 64) {
+        const ptrdiff_t at = p->ahead + (p->ahead < p->bytes ? 0 : p->skip) - AHEAD;
+        prefetch(p->first[0] + at, 64);
+        prefetch(p->first[1] + at, 64);
+    }
+}
 
 /* Reads what part i of the chunk has besides codes. words: the groups' sixes, if they have any. */
 INLINE void read_scales(const enum type type, const int bits, const int parts, const int head,
                         pair_chunk *p, int i, const sixes *words) {
     const int at = i / parts * (head + parts * 64 * bits), k = i % parts;
-    for (int g = 0; g < 2; g++) {
-        const uint8_t *super = p->group[g] + at;
-        if (k == 0) prefetch(super, head);
-        prefetch(super + head + k * 64 * bits, 64 * bits);
-        p->part[i].s[g] = pair_scales(type, super, k, parts, &words[g]);
-    }
+    for (int g = 0; g < 2; g++)
+        p->part[i].s[g] = pair_scales(type, p->group[g] + at, k, parts, &words[g]);
 }
 
 /* Adds the products of half h of part i with columns whose records are a[0 ..] to sum. Codes are read
@@ -61,45 +74,48 @@ INLINE void sum_half(const enum type type, const int bits, const int parts, cons
         for (int g = 0; g < 2; g++) {
             w[g] = fresh ? load_code(type, bits, p->group[g] + at, v) : p->part[i].w[g][v];
             if (fresh) p->part[i].w[g][v] = w[g];
+            KEEP(w[g]); /* in a register: loaded once, as the columns' codes below */
         }
 #pragma GCC unroll 4
         for (int c = 0; c < columns; c++) {
             __m512i q = broadcast(a[c].q + 4 * v);
-            KEEP(q); /* in a register: loaded once */
+            KEEP(q);
             sum[0][c] = _mm512_dpbusd_epi32(sum[0][c], w[0], q);
             sum[1][c] = _mm512_dpbusd_epi32(sum[1][c], w[1], q);
         }
     }
 }
 
-/* Adds the products of `count` parts with TILE columns, whose first has its first record of these
- * parts at a, to out[group]. */
+/* Adds the products of `count` parts with `columns` columns, TILE at most, whose first has its first
+ * record of these parts at a, to out[group]. */
 INLINE void add_tile(const enum type type, const int bits, const int parts, const int head,
                      pair_chunk *p, int count, const int fresh, const golem_q8 *a, int n,
-                     float *const *out) {
+                     const int columns, float *const *out) {
     __m512 acc[2][TILE], x[2][TILE];
     sixes words[2];
 #pragma GCC unroll 4
-    for (int c = 0; c < TILE; c++)
+    for (int c = 0; c < columns; c++)
 #pragma GCC unroll 2
-        for (int g = 0; g < 2; g++) acc[g][c] = _mm512_loadu_ps(out[g] + GOLEM_GROUP * c);
+        for (int g = 0; g < 2; g++)
+            acc[g][c] = _mm512_maskz_loadu_ps(p->opened, out[g] + GOLEM_GROUP * c);
     if (fresh && has_sixes(type))
         for (int g = 0; g < 2; g++) words[g] = load_sixes(p->group[g] + 64);
     for (int i = 0; i < count; i++, a += n) {
         const scales *s = p->part[i].s;
+        fetch_lines(p);
         if (fresh) read_scales(type, bits, parts, head, p, i, words);
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             __m512i sum[2][TILE];
 #pragma GCC unroll 4
-            for (int c = 0; c < TILE; c++) {
+            for (int c = 0; c < columns; c++) {
                 sum[0][c] = sum[1][c] = less_offset(type, &a[c].minus[h]);
                 PIN(sum[0][c]);
                 PIN(sum[1][c]);
             }
-            sum_half(type, bits, parts, head, p, i, fresh, h, a, TILE, sum);
+            sum_half(type, bits, parts, head, p, i, fresh, h, a, columns, sum);
 #pragma GCC unroll 4
-            for (int c = 0; c < TILE; c++)
+            for (int c = 0; c < columns; c++)
 #pragma GCC unroll 2
                 for (int g = 0; g < 2; g++) {
                     x[g][c] = add_half(type, h, sum[g][c], s + g, a + c, h ? x[g][c] : acc[g][c]);
@@ -107,48 +123,44 @@ INLINE void add_tile(const enum type type, const int bits, const int parts, cons
                 }
         }
 #pragma GCC unroll 4
-        for (int c = 0; c < TILE; c++)
+        for (int c = 0; c < columns; c++)
 #pragma GCC unroll 2
             for (int g = 0; g < 2; g++)
                 acc[g][c] = add_halves(type, x[g][c], s + g, a + c, acc[g][c]);
     }
 #pragma GCC unroll 4
-    for (int c = 0; c < TILE; c++)
+    for (int c = 0; c < columns; c++)
 #pragma GCC unroll 2
         for (int g = 0; g < 2; g++) _mm512_storeu_ps(out[g] + GOLEM_GROUP * c, acc[g][c]);
 }
 
-/* Chunk by chunk, tile by tile of N columns: TILE_OF(fresh, records, outs). */
-#define PAIR_TILES(N, TILE_OF)                                                                     \
-    const int size = CHUNK / parts * (head + parts * 64 * bits), over = nc % N;                \
-    float last[2][N * GOLEM_GROUP];                                                            \
-    pair_chunk p;                                                                                 \
-    p.group[0] = first, p.group[1] = second;                                                      \
-    memset(out_first, 0, sizeof(float) * GOLEM_GROUP * (size_t)nc);                               \
-    memset(out_second, 0, sizeof(float) * GOLEM_GROUP * (size_t)nc);                              \
-    memset(last, 0, sizeof last);                                                                 \
-    for (int left = in / 32; left > 0; left -= CHUNK, a += (ptrdiff_t)CHUNK * n) {                \
-        const int count = left < CHUNK ? left : CHUNK;                                            \
-        float *out[2] = {out_first, out_second}, *over_out[2] = {last[0], last[1]};               \
-        TILE_OF(1, a, out);                                                                       \
-        for (int c = N; c + N <= nc; c += N) {                                           \
-            out[0] += N * GOLEM_GROUP, out[1] += N * GOLEM_GROUP;                           \
-            TILE_OF(0, a + c, out);                                                               \
-        }                                                                                         \
-        if (over) TILE_OF(0, a + nc - N, over_out);                                            \
-        p.group[0] += size, p.group[1] += size;                                                   \
-    }                                                                                             \
-    const size_t bytes = sizeof(float) * GOLEM_GROUP * (size_t)over;                              \
-    memcpy(out_first + GOLEM_GROUP * (nc - over), last[0] + GOLEM_GROUP * (N - over), bytes);  \
-    memcpy(out_second + GOLEM_GROUP * (nc - over), last[1] + GOLEM_GROUP * (N - over), bytes)
-
-/* nc columns, TILE or more, whose first has its first record at a, times two groups. What is left
- * of them after whole tiles is done as the last TILE columns, apart from those already there. */
+/* nc columns, PAIR_FROM or more, whose first has its first record at a, times two groups: chunk by
+ * chunk, tile by tile of TILE columns and at last TILE - 1. */
 INLINE void dot_pair(const enum type type, const int bits, const int parts, const int head,
                      const uint8_t *first, const uint8_t *second, int in, const golem_q8 *a, int n,
                      int nc, float *out_first, float *out_second) {
-#define DRAWN_TILE(FRESH, A, OUT) add_tile(type, bits, parts, head, &p, count, FRESH, A, n, OUT)
-    PAIR_TILES(TILE, DRAWN_TILE);
+    const int super = head + parts * 64 * bits, size = CHUNK / parts * super;
+    const int tiles = (nc + TILE - 1) / TILE, whole = nc - (tiles * TILE - nc) * (TILE - 1);
+    const ptrdiff_t bytes = (in / 32 + parts - 1) / parts * super;
+    const ptrdiff_t before = size * (size < NEAR ? 3 : 2);
+    pair_chunk p = {.first = {first, second}, .bytes = bytes,
+                    .skip = second - first == bytes ? bytes : 0,
+                    .lines = (size / 64 + CHUNK * tiles - 1) / (CHUNK * tiles)};
+    ptrdiff_t at = 0;
+    for (int left = in / 32; left > 0; left -= CHUNK, at += size, a += (ptrdiff_t)CHUNK * n) {
+        const int count = left < CHUNK ? left : CHUNK;
+        float *out[2] = {out_first, out_second};
+        p.group[0] = first + at, p.group[1] = second + at;
+        p.ahead = at + (before < bytes ? before : bytes);
+        p.opened = at ? 0xffff : 0;
+        add_tile(type, bits, parts, head, &p, count, 1, a, n, TILE, out);
+        for (int c = TILE, step; c < nc; c += step) {
+            step = c < whole ? TILE : TILE - 1;
+            out[0] = out_first + c * GOLEM_GROUP, out[1] = out_second + c * GOLEM_GROUP;
+            if (step == TILE) add_tile(type, bits, parts, head, &p, count, 0, a + c, n, TILE, out);
+            else add_tile(type, bits, parts, head, &p, count, 0, a + c, n, TILE - 1, out);
+        }
+    }
 }
 
 /* Adds the products of a part of two groups with up to three columns: a broadcast serves both. */
@@ -247,7 +259,7 @@ INLINE void dot_two(const enum type type, const int bits, const int parts, const
         if (nc < TILE && BITS <= 2 && !has_halves(T_##NAME)) {                                    \
             if (__builtin_cpu_supports("gfni")) TWO_OF(NAME, BITS, COLS, HEAD, 1);                \
             else TWO_OF(NAME, BITS, COLS, HEAD, 0);                                               \
-        } else if (nc < TILE) {                                                                          \
+        } else if (nc < PAIR_FROM) {                                                              \
             dot_##NAME(first, in, a, c0, nc, out_first);                                          \
             dot_##NAME(second, in, a, c0, nc, out_second);                                        \
         } else {                                                                                  \

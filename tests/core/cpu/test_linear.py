@@ -71,7 +71,18 @@ def test_two_groups_at_once_give_the_bits_of_one(isa, name):
         width -= width % block
         groups = pack(name, random_rows(name, 70, width, rng), width)  # five groups
         columns, _ = prepare(name, rng.standard_normal((21, width)).astype(np.float32))
-        for c0, nc in [(0, 1), (5, 2), (2, 3), (1, 4), (0, 8), (3, 11), (0, 21)]:
+        for c0, nc in [
+            (0, 1),
+            (5, 2),
+            (2, 3),
+            (1, 4),
+            (0, 8),
+            (1, 10),
+            (3, 11),
+            (0, 12),
+            (2, 13),
+            (0, 21),
+        ]:
             one = product(isa, name, groups, width, columns, c0, nc)
             two = product(isa, name, groups, width, columns, c0, nc, "pairs")
             assert two.tobytes() == one.tobytes(), (width, c0, nc)
