@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,6 +34,17 @@ SMALL = 16  # a second, tighter arena serves passes whose symbols are at most th
 # Inputs that follow from a pass's runs where it has no media: the index of each column, or -1.
 FOLLOWING = ("index", "positions", "until", "place")
 DTYPES = {"f32": np.float32, "i32": np.int32}
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds that passes spent on an op and what runs in one chain with it. site: where it was
+    written; weights: names of those it multiplies by."""
+
+    seconds: float
+    kind: str
+    site: str
+    weights: tuple[str, ...]
 
 
 class CompiledPlan:
@@ -370,11 +382,15 @@ class CompiledPlan:
             text += f" {nbytes / 2**20:.2f} MiB {flops / 1e6:.1f} MFLOP {names}"
         return text
 
-    def profiled(self) -> list[tuple[float, str]]:
-        """Seconds and line of every chain, since ``code.start_profile()``."""
+    def profiled(self) -> list[Spent]:
+        """Of every chain, since ``code.start_profile()``."""
         seconds, at, listed = self.code.profiled(), 0, []
         for chain in self.arrangement.chains:
-            listed.append((seconds[at], self._line(chain.head)))
+            head = chain.head
+            weights = tuple(
+                w.name for s in head.segments for w in (s.weight, s.pair) if w is not None
+            )
+            listed.append(Spent(seconds[at], head.kind, head.site, weights))
             at += len(chain.records)
         return listed
 

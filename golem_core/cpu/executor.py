@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from golem_core.cpu import _executor
-from golem_core.cpu.compile import DTYPES, CompiledPlan
+from golem_core.cpu.compile import DTYPES, CompiledPlan, Spent
 from golem_core.cpu.cores import core_numbers, physical_cores, usable_cpus
 from golem_core.cpu.weights import WeightStore
 from golem_core.graph.binding import bind
@@ -178,8 +178,9 @@ class CpuExecutor:
         """
         return self._plan(wanted).describe()
 
-    def profile(self, wanted: Sequence[str] = ("logits",)) -> list[tuple[float, str]]:
-        """Seconds spent from every record of a plan on, with its line, since the first call."""
+    def profile(self, wanted: Sequence[str] = ("logits",)) -> list[Spent]:
+        """What the first worker has spent on every chain of a plan since the first call, with its
+        waiting for the others."""
         plan = self._plan(wanted)
         plan.code.start_profile()
         return plan.profiled()

@@ -13,6 +13,7 @@ from golem_core.cpu.cores import check_threads
 from golem_core.model import open_decoder
 from golem_server.bench.invented import parse, write_invented
 from golem_server.bench.measure import Bench, Case
+from golem_server.bench.profile import lines
 from golem_server.bench.quantised import MIXTURES
 from golem_server.bench.report import FORMATS, record, render
 from golem_server.bench.shapes import SHAPES
@@ -30,7 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _model_path(arguments) as path:
             if path is not None:
-                print(render(_measure(path, arguments), arguments.output))
+                entries = _measure(path, arguments)
+                print(render(entries, arguments.output))
+                if arguments.output != "json":
+                    for line in _profiles(entries):
+                        print(line)
     except BrokenPipeError:
         raise
     except (OSError, ValueError, MemoryError) as error:
@@ -61,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     add("-o", "--output", choices=FORMATS, default="table", help="format (table)")
     add("-w", "--pass-width", type=_positive, default=[None], help="most columns of a pass")
     add("--no-warmup", action="store_true", help="measure a test's first run too")
+    add("--profile", action="store_true", help="tell where the time goes, by op and weight")
     add("--executor", choices=("cpu", "reference"), default="cpu", help=argparse.SUPPRESS)
     add("--seed", type=_seed, default=0, help="of random weights and tokens (0)")
     return parser
@@ -152,9 +158,19 @@ def _measure(path: Path, arguments: argparse.Namespace) -> list[dict]:
         bench = Bench(model, arguments.seed)
         try:
             for case in cases:
-                result = bench.run(case, arguments.repetitions, not arguments.no_warmup)
+                result = bench.run(
+                    case, arguments.repetitions, not arguments.no_warmup, arguments.profile
+                )
                 entries.append(record(model, bench.threads, result))
         finally:
             bench.close()
             model.close()
     return entries
+
+
+def _profiles(entries: list[dict]) -> Iterator[str]:
+    """Lines of what --profile asked for, after the table."""
+    for entry in entries:
+        if entry["profile"] is not None:
+            yield ""
+            yield from lines(f"{entry['test']}, {entry['n_threads']} threads", entry["profile"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import fmean, median, stdev
@@ -11,6 +12,7 @@ import numpy as np
 
 from golem_core.cpu import _linear
 from golem_core.model import Model
+from golem_server.bench.profile import by_op
 
 DRAWN, PROMPT = 0, 1
 _READ_BYTES = 1 << 30  # a plain read's buffer: far more than any cache keeps
@@ -51,6 +53,7 @@ class Result:
     rate of reading weights in the best pass over a plain read. read_spread: how much the plain
     reads of this case varied; past 0.15 the share says nothing. pass_bytes: of weights that a pass
     read, the median; a matrix is counted once however many columns meet it, experts if chosen.
+    profile: seconds of a repeat by op, where they were asked for.
     """
 
     case: Case
@@ -59,6 +62,7 @@ class Result:
     read_share: float | None = None
     read_spread: float | None = None
     pass_bytes: int | None = None
+    profile: dict[str, float] | None = None
 
     @property
     def rates(self) -> list[float]:
@@ -106,14 +110,17 @@ class Bench:
         self._rng = np.random.default_rng(seed)
         self._reader = PlainRead(self.threads, model.estimate.weights)
 
-    def run(self, case: Case, repeats: int, warm: bool = True) -> Result:
+    def run(self, case: Case, repeats: int, warm: bool = True, profile: bool = False) -> Result:
         """The case ``repeats`` times, plain reads in between; ``warm``: after one not measured."""
         result = Result(case)
         passes: list[Pass] = []
         reads: list[float] = []
         for slot in range(case.batch):
             self._reach(slot, case.depth)
+        before: Counter[str] = Counter()
         for repeat in range(not warm, repeats + 1):
+            if profile and repeat == 1:
+                before = self._spent()
             if case.n_gen and repeat:
                 reads.append(self._reader.rate())
             started = time.perf_counter()
@@ -123,6 +130,10 @@ class Bench:
             if repeat:
                 result.seconds.append(time.perf_counter() - started)
                 passes += drawn
+        if profile:
+            result.profile = {
+                what: (seconds - before[what]) / repeats for what, seconds in self._spent().items()
+            }
         if passes and hasattr(self.model.executor, "stats"):
             result.outside = 1e6 * median(p.outside for p in passes) / case.batch
             result.read_share = max(p.read_rate for p in passes) / max(reads)
@@ -132,6 +143,13 @@ class Bench:
 
     def close(self) -> None:
         self._reader.close()
+
+    def _spent(self) -> Counter[str]:
+        """Seconds by op since it was first asked, of passes that score and of those that do not."""
+        executor = self.model.executor
+        if not hasattr(executor, "profile"):
+            raise ValueError("this executor keeps no account of where its time goes")
+        return by_op(executor.profile(())) + by_op(executor.profile())
 
     def _tokens(self, count: int) -> np.ndarray:
         return self._rng.integers(0, self.model.n_vocab, count, dtype=np.int32)

@@ -58,6 +58,7 @@ def record(model: Model, threads: int, result: Result) -> dict[str, Any]:
         "read_spread": result.read_spread,
         "outside_us": result.outside,
         "pass_weight_bytes": result.pass_bytes,
+        "profile": result.profile,
     }
 
 

@@ -11,11 +11,11 @@
 
 enum { COLUMNS = GOLEM_PROMPT_COLUMNS };     /* columns a kernel call takes at most */
 enum { MANY = 32, FINE = 4 };   /* columns from which a unit is but a few groups */
-/* Columns from which two groups at once are sooner done, where memory brings their weights: it brings
- * those of one group in order, and half of a pair's late. Measured on Zen 5 by whole passes of drawn
- * columns, 2048 wide: with 4 .. 8 columns one at a time takes 0.87 to 0.95 of the time, with 12 and
- * 16 the same. (From the cache a pair is sooner done from about 8 on.) */
-enum { PAIRED = 12 };
+/* Columns from which two groups at once are sooner done, where memory brings their weights: from there
+ * on a broadcast that serves two groups saves more than two streams of memory cost. Measured on Zen 5
+ * by whole passes of drawn columns, 2048 wide: with 4 .. 8 columns one at a time takes 0.87 to 0.95 of
+ * the time, with 10 1.04 to 1.3 times as long. */
+enum { PAIRED = 10 };
 /* Groups of a gate that few columns meet before those of what it gates, at most: memory is fastest
  * where it is read in order. */
 enum { IN_ORDER = 4 };

@@ -9,7 +9,7 @@ import numpy as np
 from golem_core.sample.grammar.errors import GrammarLimit
 from golem_core.sample.grammar.ranges import Ranges, common, split
 
-DEAD, DONE = 0, 1  # states, as in stacks.h
+DONE = 1  # a state, as in stacks.h
 NONE, ALL, SOME = 0, 1, 2  # of the characters beyond ASCII
 _BEYOND_ASCII: Ranges = ((0x80, 0xD7FF), (0xE000, 0x10FFFF))
 _MOST_STATES = 60_000

@@ -53,6 +53,25 @@ def test_the_cpu_executor_tells_what_share_of_a_plain_read_drawing_reaches(model
         assert not drawn or (e["read_share"] > 0 and e["outside_us"] > 0)
 
 
+def test_a_profile_tells_where_a_repeats_time_goes_by_op(model, capsys):
+    argv = ["-m", model, "-r", "3", "-p", "40", "-n", "3", "-w", "16", "-t", "1", "--profile"]
+    assert main([*argv, "-o", "json"]) == 0
+    for e in json.loads(capsys.readouterr().out):
+        seconds = e["profile"]
+        assert 0 < sum(seconds.values()) <= e["avg_ns"] / 1e9
+        matrices = {what for what, spent in seconds.items() if spent and "ffn_down" in what}
+        assert matrices == {"linear blk.*.ffn_down.weight"}  # of all blocks together
+    assert main(argv) == 0
+    printed = capsys.readouterr().out
+    assert "\n\npp40, 1 threads: " in printed and "\n\ntg3, 1 threads: " in printed
+    assert "%  linear blk.*.ffn_down.weight\n" in printed
+
+
+def test_a_profile_of_an_executor_without_one_is_refused(model, capsys):
+    assert run("-m", model, "--profile") == 1
+    assert "keeps no account of where its time goes" in capsys.readouterr().err
+
+
 def test_pass_widths_are_measured_in_turn(model, capsys):
     assert run("-m", model, "-w", "4,8", "-n", "0", "-o", "json") == 0
     entries = json.loads(capsys.readouterr().out)
