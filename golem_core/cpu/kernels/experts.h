@@ -74,6 +74,7 @@ static void run_experts(const golem_record *r, golem_worker *w) {
                     if (act.q && count > 1)
                         gather_codes(&codes, column[c], (golem_q8 *)gathered, c, count);
                 }
+                part.n = is_drawn ? count : count * codes.wide;
                 if (act.q && count == 1) {   /* read where it lies */
                     golem_code_column only = column_of(&codes, column[0]);
                     part.q = only.q, part.n = only.n;

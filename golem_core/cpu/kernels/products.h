@@ -190,7 +190,7 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
     golem_act here = *act;
     for (int first = begin, count; first < end; first += count) {
         int prompt = first >= drawn, both = !prompt && planes == 2, at = first;
-        int most_columns = prompt ? codes.columns : COLUMNS / (1 + both);
+        int most_columns = prompt && !act->n ? codes.columns : COLUMNS / (1 + both);
         count = (prompt ? end : drawn) - first;
         if (count > most_columns) count = most_columns;
         int wide = count * (1 + both);
