@@ -108,8 +108,22 @@ static int64_t tiles_of(const attention *a, const sequence *s, int64_t *columns)
     return (s->count + *columns - 1) / *columns * a->kv;
 }
 
-/* The sequences from number `begin` on, tile by tile. A worker has most columns of its share to itself:
- * those of the last share see more keys, and who is done with another helps there. */
+/* Tile `unit` of the sequences from number `at` on. */
+static void run_tile(const attention *a, int at, int64_t unit) {
+    sequence s;
+    int64_t columns, here = 0;
+    do {
+        unit -= here;
+        if (!next_sequence(a, &at, &s)) return;
+        here = tiles_of(a, &s, &columns);
+    } while (unit >= here);
+    int64_t first = s.first + unit / a->kv * columns, left = s.first + s.count - first;
+    attend_columns(a, &s, first, (int)(left < columns ? left : columns), (int)(unit % a->kv));
+}
+
+/* The sequences from number `begin` on. Most columns of its share a worker has to itself. The later a
+ * column the more keys it sees: the last share is the most work, and where a worker helps with another's
+ * the greatest pieces should be over. So a share is worked off from its end. */
 static void run_tiles(const attention *a, int begin) {
     golem_worker *w = a->w;
     sequence s;
@@ -118,17 +132,8 @@ static void run_tiles(const attention *a, int begin) {
     int64_t rows = a->rows - w->pass->drawn_rows[a->r->extent];
     FOR_SHARES(turns, w, shares_of(w->pass, rows)) {
         int64_t from = tiles * turns.share / turns.shares;
-        int64_t end = tiles * (turns.share + 1) / turns.shares, before = 0, unit = from + golem_take(w);
-        for (int at = begin; unit < end && next_sequence(a, &at, &s);) {
-            int64_t here = tiles_of(a, &s, &columns);
-            for (; unit < end && unit < before + here; unit = from + golem_take(w)) {
-                int64_t first = s.first + (unit - before) / a->kv * columns;
-                int64_t left = s.first + s.count - first;
-                attend_columns(a, &s, first, (int)(left < columns ? left : columns),
-                               (int)((unit - before) % a->kv));
-            }
-            before += here;
-        }
+        int64_t end = tiles * (turns.share + 1) / turns.shares;
+        for (int64_t unit; (unit = end - 1 - golem_take(w)) >= from;) run_tile(a, begin, unit);
     }
 }
 
