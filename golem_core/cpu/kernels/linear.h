@@ -36,7 +36,10 @@ typedef struct {
         float d[2];     /* of q[0..15] and of q[16..31] */
         int32_t e[2];
     };
-    float s;            /* sum of the values: -(d[0] * minus[0] + d[1] * minus[1]) */
+    union {
+        float s;        /* sum of the values: -(d[0] * minus[0] + d[1] * minus[1]) */
+        int16_t sums[2];
+    };
     float base;         /* of prompt columns */
     int32_t minus[2];   /* minus the sums of q[0..15] and of q[16..31] */
     int8_t q[32];       /* -127 .. 127 */

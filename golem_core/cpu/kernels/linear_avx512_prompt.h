@@ -2,45 +2,129 @@
  *
  * Scaling the sums of each sixteen values is what keeps drawn columns from the rate at which a core
  * multiplies codes: three multiplications in the units that also do that. Here the scale of sixteen
- * is 2^k beside the base of 256 values, so that an integer sum is scaled by a shift, which other
- * units do, and one multiplication is left: by the weights' scale. Where the columns have scales of
- * their own they are those of the chunk, at the end.
+ * is 2^e beside the base of 256 values, so that an integer sum is scaled by a shift, which other
+ * units do; and what the weights' scales multiply are integers too, two sums in one instruction
+ * (vpdpwssd), added up over the 256. One multiplication by the scales' unit and one by the base are
+ * left for all of them.
  *
  * 32 weights of two groups are unpacked into sixteen registers and meet all columns, one after the
- * other; what the columns have so far waits in L1. So nothing unpacked is stored and loaded again, and
- * a column's ten loads and stores of vectors beside its codes stay below what it multiplies. Each
- * column's sums are scaled while those of the next are formed. Counted, 32 x 16 weights and a column
- * take 4.5 cycles: nine instructions for the two units that multiply. Measured on Zen 5: 4.9.
+ * other; what the columns have so far waits in L1. So nothing unpacked is stored and loaded again.
+ * Each column's sums are scaled while those of the next are formed.
  *
- * In a record, e[h] is the shift k + 10, minus[h] is MINUS times minus the sum of the codes (what most
- * types' offset asks for), s the sum of the shifted codes and base what to multiply with it.
+ * Bits. Codes are unpacked as w + 128, where w is the weight's value, times 2^up_of its type, and
+ * -128 .. 127. Let H be the largest of the sums of magnitudes of the sixteens' codes, each << k; then
+ * the shifts are e = k + room, with which 2^22 <= H << room < 2^23 (but where that takes more than
+ * MOST_ROOM). So a sum of sixteen products, shifted, stays below 2^30 by what rounds it:
+ *
+ *   part, of two halves       x = (sum0 << e0) + (sum1 << e1), |x| < 2^31;  x >> 16 has 16 bits
+ *   half with its own scale   x = sum << e,                    |x| < 2^30;  x >> 15 has 16 bits
+ *
+ * which is rounded to nearest, for the sums start at 2^(14 - e) (from e = 15 on, one bit is cut off).
+ * Minima multiply the columns' sums, which have 16 bits by the same shifts; there a minimum is that
+ * of the codes' middle. Eight parts' products and minima, both at the most, stay below 2^31: scales
+ * and minima are whole numbers up to MOST, in units that each row and 256 weights has for itself.
+ *
+ *                           terms of 256 weights      MOST
+ *   parts                   8                         8192
+ *   parts with minima       8 + 8                     4096
+ *   halves                  16                        4096
+ *   halves with minima      16 + 16                   2048
+ *
+ * All this adds less than a thousandth to the square of what the columns' 8 bits lose, 3 where a few
+ * values are a hundred times the others.
+ *
+ * In a record, e[h] is the shift, minus[h] what a half's sum starts with: -128 times the sum of its
+ * codes, and what rounds; base the scale at e = 0; and sums those of this part's values and of the one
+ * before it, in units of 2^SUMS base.
  */
 #ifndef GOLEM_LINEAR_AVX512_PROMPT_H
 #define GOLEM_LINEAR_AVX512_PROMPT_H
 
 #include "linear_avx512_pairs.h"
 
-enum { MINUS_SHIFT = 3 };
-enum { OPENS = 1, CLOSES = 2 };   /* what a part is to its chunk, by whose base sums are multiplied */
+enum { ROUNDS = 14, SUMS = 9 };   /* binary logarithms: what rounds a half's x; the unit of sums */
+enum { MOST_ROOM = 6 };           /* a block's largest value takes no more */
+
+/* What to do with the scaled sums of a part: keep them for the part after it; open a chunk's products
+ * with both, or add them; or also close the chunk, the first one or another. */
+enum part_role { KEEPS, OPENS, ADDS, STARTS, CLOSES };
 
 /* Sums of the halves of a part with one column, [half][group]. */
 typedef struct {
     __m512i of[2][2];
 } part_sums;
 
-/* Where the products of a chunk's columns are: sums so far, of the first group and then of the second,
- * then what follows from them. first: the columns' records that have their base. */
+/* A part of two groups as columns meet it. scale, low: of two parts or halves in each lane, those in
+ * the low 16 bits of the second part or the first half. */
+typedef struct {
+    __m512i w[2][8], scale[2], low[2];
+    __m512 unit[2];
+} prompt_part;
+
+/* The integer scales of a chunk, [group][part]; unit: by which its sums are to be multiplied. */
+typedef struct {
+    __m512i scale[2][CHUNK], low[2][CHUNK];
+    __m512 unit[2];
+} chunk_scales;
+
+/* What a column has of a chunk: products so far, and sums of the part before, [group]. */
+typedef struct {
+    __m512i acc[2], kept[2];
+} prompt_column;
+
+/* Where the products of a chunk's columns are, and what follows from them. first: the columns' records
+ * that have their base. pairs: the words of a first part, when there is one. */
 typedef struct {
     const golem_q8 *first;
-    float *acc, *out[2];
+    prompt_column *column;
+    float *out[2];
+    __mmask32 pairs;
 } prompt_place;
 
-/* Where the sums of half h start: at what makes up for the offset of the codes. */
-INLINE __m512i prompt_start(const enum type type, const int32_t *minus) {
-    const int shift = offset_of(type);
-    if (shift < 0) return _mm512_setzero_si512();
-    if (shift < MINUS_SHIFT) return _mm512_srai_epi32(broadcast(minus), MINUS_SHIFT - shift);
-    return _mm512_slli_epi32(broadcast(minus), shift - MINUS_SHIFT);
+/* Codes of the type are unpacked times two to this power. */
+INLINE int up_of(const enum type type) {
+    switch (type) {
+    case T_Q4_1:
+    case T_Q4_K: return 4;
+    case T_Q5_1:
+    case T_Q5_K: return 3;
+    case T_Q2_K: return 6;
+    case T_Q1_0: return 6;
+    case T_Q2_0:
+    case T_PQ2_0:
+    case T_PTQ1_0:
+    case T_TQ1_0:
+    case T_TQ2_0: return 5;
+    default: return 7 - offset_of(type);
+    }
+}
+
+/* Whether halves or parts have minima. */
+INLINE int has_minima(const enum type type) { return has_low(type) || type == T_Q2_K; }
+
+/* Bits of x moved up, or down where `by` is negative; those of other bytes come along. */
+INLINE __m512i moved(__m512i x, const int by) {
+    return by > 0 ? _mm512_slli_epi16(x, by) : by < 0 ? _mm512_srli_epi16(x, -by) : x;
+}
+
+/* Vector v of a part with plain codes of 2 to 6 bits, each in the upper bits of its byte. */
+INLINE __m512i load_upper(const int bits, const uint8_t *part, const int v) {
+    const int wide = bits >= 4 ? 4 : 2, each = 8 / wide, to = 8 - bits, over = bits - wide;
+    __m512i x = moved(load_vector(part, bits >= 4 ? v & 3 : v >> 2), to - wide * (bits >= 4 ? v >> 2 : v & 3));
+    x = _mm512_and_si512(x, byte_mask(((1 << wide) - 1) << to));
+    if (over == 0) return x;
+    const int at = over == 2 ? 2 * (v & 3) : v;
+    __m512i more = load_vector(part, 8 / each + (over == 2 ? v >> 2 : 0));
+    return masked_or(moved(more, 8 - over - at), byte_mask(0x100 - (0x100 >> over)), x);
+}
+
+/* Vector v of a part as bytes that are 128 more than what they stand for, times 2^up_of. */
+INLINE __m512i load_centred(const enum type type, const int bits, const uint8_t *part, const int v) {
+    const int up = up_of(type), offset = offset_of(type);
+    if (bits < 8 && up == 8 - bits) return load_upper(bits, part, v);
+    __m512i x = load_code(type, bits, part, v);
+    if (up) x = _mm512_slli_epi16(x, up);
+    return offset + up == 7 ? x : _mm512_add_epi8(x, byte_mask(128 - (1 << (offset + up))));
 }
 
 /* As the intrinsic does, whose result is copied more often and formed elsewhere than here. */
@@ -48,118 +132,196 @@ INLINE void add_products(__m512i *sum, __m512i w, __m512i q) {
     __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(*sum) : "v"(w), "v"(q));
 }
 
-INLINE part_sums sum_part(const enum type type, const pair_part *p, const golem_q8 *a) {
+/* The four bytes at `at` of a record in all lanes. From memory, always: out of a register of whole numbers
+ * they take a unit that multiplies. */
+INLINE __m512i spread(const golem_q8 *a, const int at) {
+    __m512i x;
+    __asm__ volatile("vpbroadcastd %c2(%1), %0" : "=v"(x) : "r"(a), "i"(at), "m"(*a));
+    return x;
+}
+#define SPREAD(A, FIELD) spread(A, offsetof(golem_q8, FIELD))
+
+INLINE part_sums sum_part(const prompt_part *p, const golem_q8 *a) {
     part_sums sum;
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
-        sum.of[h][0] = prompt_start(type, &a->minus[h]);
-        PIN(sum.of[h][0]);
+        sum.of[h][0] = spread(a, offsetof(golem_q8, minus) + 4 * h);
         sum.of[h][1] = sum.of[h][0];
     }
 #pragma GCC unroll 4
     for (int v = 0; v < 4; v++)
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-            __m512i q = broadcast(a->q + 16 * h + 4 * v);
-            PIN(q);
+            __m512i q = spread(a, offsetof(golem_q8, q) + 16 * h + 4 * v);
 #pragma GCC unroll 2
             for (int g = 0; g < 2; g++) add_products(&sum.of[h][g], p->w[g][4 * h + v], q);
         }
     return sum;
 }
 
-/* What the sums of a part add to y, the products of its chunk so far with group g. */
-INLINE __m512 scaled_sums(const enum type type, const scales *s, const golem_q8 *a,
-                          const part_sums *sum, const int g, __m512i e0, __m512i e1, __m512 y) {
-    __m512i x0 = _mm512_sllv_epi32(sum->of[0][g], e0), x1 = _mm512_sllv_epi32(sum->of[1][g], e1);
-    if (!has_halves(type))
-        return add_halves(type, _mm512_cvtepi32_ps(_mm512_add_epi32(x0, x1)), s, a, y);
-    y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x0), s->scale[0], y);
-    y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x1), s->scale[1], y);
-    if (type != T_Q2_K) return y;
-    x0 = _mm512_sllv_epi32(_mm512_srai_epi32(broadcast(&a->minus[0]), MINUS_SHIFT), e0);
-    x1 = _mm512_sllv_epi32(_mm512_srai_epi32(broadcast(&a->minus[1]), MINUS_SHIFT), e1);
-    y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x0), s->low[0], y);
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(x1), s->low[1], y);
+/* Words of both halves' x, 16 bits of each: the second's above the first's. */
+INLINE __m512i both_halves(__m512i x0, __m512i x1) {
+    return _mm512_mask_mov_epi16(_mm512_srli_epi32(x0, 15), 0xaaaaaaaa, _mm512_slli_epi32(x1, 1));
 }
 
-/* Scales the sums of a part with column c, whose record is a. */
-INLINE void scale_part(const enum type type, const pair_part *p, const int role,
-                       const golem_q8 *a, part_sums sum, const prompt_place *place, int c) {
-    __m512i e0 = broadcast(&a->e[0]), e1 = broadcast(&a->e[1]);
-    __m512 y[2];
-    PIN(e0);
-    PIN(e1);
+/* Scales the sums of a part with a column, whose record is a. c: its number. */
+INLINE void scale_part(const enum type type, const prompt_part *p, const enum part_role role,
+                       const golem_q8 *a, part_sums sum, const prompt_place *place,
+                       prompt_column *column, ptrdiff_t c) {
+    __m512i e0 = SPREAD(a, e[0]), e1 = SPREAD(a, e[1]), x[2], low;
 #pragma GCC unroll 2
     for (int g = 0; g < 2; g++) {
-        const float *acc = place->acc + GOLEM_GROUP * (g * GOLEM_PROMPT_COLUMNS + c);
-        y[g] = role & OPENS ? _mm512_setzero_ps() : _mm512_load_ps(acc);
-        y[g] = scaled_sums(type, &p->s[g], a, &sum, g, e0, e1, y[g]);
+        __m512i x0 = _mm512_sllv_epi32(sum.of[0][g], e0), x1 = _mm512_sllv_epi32(sum.of[1][g], e1);
+        if (has_halves(type)) x[g] = both_halves(x0, x1);
+        else x[g] = _mm512_add_epi32(x0, x1);
+        if (role == KEEPS) _mm512_store_si512(&column->kept[g], x[g]);
+        else if (!has_halves(type))
+            x[g] = _mm512_mask_loadu_epi16(_mm512_srli_epi32(x[g], 16), place->pairs,
+                                           &column->kept[g]);
     }
+    if (role == KEEPS) return;
+    if (has_low(type)) low = SPREAD(a, sums);
+    if (type == T_Q2_K)
+        low = both_halves(_mm512_sllv_epi32(SPREAD(a, minus[0]), e0),
+                          _mm512_sllv_epi32(SPREAD(a, minus[1]), e1));
 #pragma GCC unroll 2
     for (int g = 0; g < 2; g++) {
+        __m512i acc = role == OPENS ? _mm512_setzero_si512() : _mm512_load_si512(&column->acc[g]);
+        if (has_minima(type)) acc = _mm512_dpwssd_epi32(acc, low, p->low[g]);
+        acc = _mm512_dpwssd_epi32(acc, x[g], p->scale[g]);
+        if (role < STARTS) {
+            _mm512_store_si512(&column->acc[g], acc);
+            continue;
+        }
         float *out = place->out[g] + GOLEM_GROUP * c;
-        __m512 base = _mm512_set1_ps(place->first[c].base);
-        if (role & CLOSES)
-            _mm512_storeu_ps(out, _mm512_fmadd_ps(y[g], base, _mm512_loadu_ps(out)));
-        else
-            _mm512_store_ps(place->acc + GOLEM_GROUP * (g * GOLEM_PROMPT_COLUMNS + c), y[g]);
+        __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(acc), _mm512_set1_ps(place->first[c].base));
+        if (role == STARTS) _mm512_storeu_ps(out, _mm512_mul_ps(y, p->unit[g]));
+        else _mm512_storeu_ps(out, _mm512_fmadd_ps(y, p->unit[g], _mm512_loadu_ps(out)));
     }
 }
 
 /* Adds the products of a part with nc columns, whose records are a[0 ..], to those of its chunk. */
-INLINE void add_part(const enum type type, const pair_part *part, const int role,
-                     const golem_q8 *a, const int nc, const prompt_place *place) {
-    pair_part p = *part;
-    int c = 0;
+INLINE void add_part(const enum type type, const prompt_part *part, const enum part_role role,
+                     const golem_q8 *a, const ptrdiff_t nc, const prompt_place *of) {
+    prompt_part p = *part;
+    prompt_place place = *of;
+    prompt_column *column = place.column;
+    ptrdiff_t c = 0;
 #pragma GCC unroll 8
     for (int v = 0; v < 8; v++)
 #pragma GCC unroll 2
         for (int g = 0; g < 2; g++) KEEP(p.w[g][v]);
-    part_sums even = sum_part(type, &p, a), odd;
-    for (; c + 2 < nc; c += 2) {
-        odd = sum_part(type, &p, a + c + 1);
-        scale_part(type, &p, role, a + c, even, place, c);
-        even = sum_part(type, &p, a + c + 2);
-        scale_part(type, &p, role, a + c + 1, odd, place, c + 1);
+    part_sums even = sum_part(&p, a), odd;
+    for (; c + 2 < nc; c += 2, a += 2, column += 2) {
+        odd = sum_part(&p, a + 1);
+        scale_part(type, &p, role, a, even, &place, column, c);
+        even = sum_part(&p, a + 2);
+        scale_part(type, &p, role, a + 1, odd, &place, column + 1, c + 1);
     }
-    if (c + 1 < nc) odd = sum_part(type, &p, a + c + 1);
-    scale_part(type, &p, role, a + c, even, place, c);
-    if (c + 1 < nc) scale_part(type, &p, role, a + c + 1, odd, place, c + 1);
+    if (c + 1 < nc) odd = sum_part(&p, a + 1);
+    scale_part(type, &p, role, a, even, &place, column, c);
+    if (c + 1 < nc) scale_part(type, &p, role, a + 1, odd, &place, column + 1, c + 1);
+}
+
+/* To nearest: what is no number becomes one whose low 16 bits are zero. */
+INLINE __m512i whole(__m512 x, __m512 inverse) {
+    return _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
+}
+
+/* The low 16 bits of both */
+INLINE __m512i both_words(__m512i low, __m512i high) {
+    return _mm512_mask_mov_epi16(low, 0xaaaaaaaa, _mm512_slli_epi32(high, 16));
+}
+
+INLINE __m512i magnitude_of(__m512 x) {
+    return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
+}
+
+/* The minimum at the middle of a part's codes instead of their least, in units of what it has to be
+ * multiplied with, of which the middle is as many as of codes: */
+INLINE __m512 centred_low(const enum type type, __m512 scale, __m512 low) {
+    const __m512 share = _mm512_set1_ps(1.0f / (float)(128 >> up_of(type)));
+    if (type == T_Q2_K) return _mm512_fmsub_ps(low, share, scale);
+    if (type == T_Q4_1 || type == T_Q5_1) return _mm512_fmadd_ps(low, share, scale);
+    return _mm512_fnmadd_ps(low, share, scale);
+}
+
+/* Integer scales of `count` parts of group g, which start at `group`. */
+INLINE void whole_scales(const enum type type, const int bits, const int parts, const int head,
+                         const uint8_t *group, const int count, const int g, chunk_scales *to) {
+    const int halves = 1 + has_halves(type), minima = has_minima(type), up = up_of(type);
+    const float most = 8192 >> (has_halves(type) + minima);
+    __m512i largest = _mm512_set1_epi32(0x0da24260); /* 1e-30: as good as none */
+    scales s[CHUNK];
+    sixes words;
+    if (has_sixes(type)) words = load_sixes(group + 64);
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++) {
+        const uint8_t *super = group + i / parts * (head + parts * 64 * bits);
+        if (i % parts == 0) prefetch_kept(super, head);
+        s[i] = pair_scales(type, super, i % parts, parts, &words);
+#pragma GCC unroll 2
+        for (int h = 0; h < halves; h++) {
+            largest = _mm512_max_epu32(largest, magnitude_of(s[i].scale[h]));
+            if (!minima) continue;
+            s[i].low[h] = centred_low(type, s[i].scale[h], s[i].low[h]);
+            largest = _mm512_max_epu32(largest, magnitude_of(s[i].low[h]));
+        }
+    }
+    const float unit = power_of_2((has_halves(type) ? 15 : 16) - up) / most;
+    __m512 inverse = _mm512_div_ps(_mm512_set1_ps(most), _mm512_castsi512_ps(largest));
+    to->unit[g] = _mm512_mul_ps(_mm512_castsi512_ps(largest), _mm512_set1_ps(unit));
+#pragma GCC unroll 8
+    for (int i = !has_halves(type); i < count; i += 1 + !has_halves(type)) {
+        const scales *high = has_halves(type) ? &s[i] : &s[i > 0 ? i - 1 : 0];
+        const int h = has_halves(type);
+        to->scale[g][i] = both_words(whole(s[i].scale[0], inverse), whole(high->scale[h], inverse));
+        if (minima)
+            to->low[g][i] = both_words(whole(s[i].low[0], inverse), whole(high->low[h], inverse));
+    }
+    if (!has_halves(type) && count & 1) {
+        const __m512i none = _mm512_setzero_si512();
+        to->scale[g][count - 1] = both_words(whole(s[count - 1].scale[0], inverse), none);
+        if (minima) to->low[g][count - 1] = both_words(whole(s[count - 1].low[0], inverse), none);
+    }
 }
 
 /* As dot_pair, for at most GOLEM_PROMPT_COLUMNS prompt columns. */
 INLINE void prompt_pair(const enum type type, const int bits, const int parts, const int head,
                         const uint8_t *first, const uint8_t *second, int in, const golem_q8 *a,
                         int n, int nc, float *out_first, float *out_second) {
-    _Alignas(64) float acc[2 * GOLEM_PROMPT_COLUMNS * GOLEM_GROUP];
     const int size = CHUNK / parts * (head + parts * 64 * bits);
     const uint8_t *group[2] = {first, second};
-    prompt_place place = {a, acc, {out_first, out_second}};
-    sixes words[2];
-    pair_part p;
-    memset(out_first, 0, sizeof(float) * GOLEM_GROUP * (size_t)nc);
-    memset(out_second, 0, sizeof(float) * GOLEM_GROUP * (size_t)nc);
+    prompt_column columns[GOLEM_PROMPT_COLUMNS];
+    prompt_place place = {.column = columns, .out = {out_first, out_second}};
+    chunk_scales scales;
+    prompt_part p;
     for (int left = in / 32; left > 0; left -= CHUNK) {
         const int count = left < CHUNK ? left : CHUNK;
+        const int pairs = !has_halves(type), starts = left == in / 32;
         place.first = a;
-        if (has_sixes(type))
-            for (int g = 0; g < 2; g++) words[g] = load_sixes(group[g] + 64);
+        if (count <= 1 + pairs) memset(columns, 0, sizeof columns); /* closed at once */
+        for (int g = 0; g < 2; g++)
+            if (count == CHUNK) whole_scales(type, bits, parts, head, group[g], CHUNK, g, &scales);
+            else whole_scales(type, bits, parts, head, group[g], count, g, &scales);
+        p.unit[0] = scales.unit[0], p.unit[1] = scales.unit[1];
         for (int i = 0; i < count; i++, a += n) {
             const int at = i / parts * (head + parts * 64 * bits), k = i % parts;
 #pragma GCC unroll 2
             for (int g = 0; g < 2; g++) {
-                const uint8_t *super = group[g] + at, *codes = super + head + k * 64 * bits;
-                if (k == 0) prefetch_kept(super, head);
+                const uint8_t *codes = group[g] + at + head + k * 64 * bits;
                 prefetch_kept(codes, 64 * bits);
-                p.s[g] = pair_scales(type, super, k, parts, &words[g]);
+                p.scale[g] = scales.scale[g][i];
+                if (has_minima(type)) p.low[g] = scales.low[g][i];
 #pragma GCC unroll 8
-                for (int v = 0; v < 8; v++) p.w[g][v] = load_code(type, bits, codes, v);
+                for (int v = 0; v < 8; v++) p.w[g][v] = load_centred(type, bits, codes, v);
             }
-            if (count == 1) add_part(type, &p, OPENS | CLOSES, a, nc, &place);
-            else if (i == 0) add_part(type, &p, OPENS, a, nc, &place);
-            else if (i < count - 1) add_part(type, &p, 0, a, nc, &place);
-            else add_part(type, &p, CLOSES, a, nc, &place);
+            place.pairs = i & 1 ? 0xaaaaaaaa : 0;
+            if (i == count - 1 && starts) add_part(type, &p, STARTS, a, nc, &place);
+            else if (i == count - 1) add_part(type, &p, CLOSES, a, nc, &place);
+            else if (pairs && !(i & 1)) add_part(type, &p, KEEPS, a, nc, &place);
+            else if (i == pairs) add_part(type, &p, OPENS, a, nc, &place);
+            else add_part(type, &p, ADDS, a, nc, &place);
         }
         group[0] += size, group[1] += size;
     }
@@ -193,58 +355,105 @@ GOLEM_CODE_TYPES(PROMPT)
         return COMBINE(_mm512_shuffle_i32x4(v, w, 0x88), _mm512_shuffle_i32x4(v, w, 0xdd));       \
     }
 OF_LANES(largest_lanes, _mm512_max_epu32)
-OF_LANES(sums_of_lanes, _mm512_add_epi32)
 
-/* 256 values or, at the end of a column, fewer: the steps of linear_quantise.h for all sixteens. */
-INLINE void quantise_block(const float *x, int in, golem_q8 *q, int n) {
-    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-    const int sixteens = in / 16;
-    __m512i y[16];
-    for (int i = 0; i < 16; i++)
-        y[i] = i < sixteens ? _mm512_and_si512(_mm512_loadu_si512(x + 16 * i), magnitude)
-                            : _mm512_setzero_si512();
-    __m512i largest = largest_lanes(y);
-    float per_base, base;
-    scale_of((uint32_t)_mm512_reduce_max_epi32(largest), &per_base, &base);
+/* Lane i of the result is the sum of what lanes 4 (i % 4) .. of x[i / 4] hold. */
+INLINE __m512i sums_of_fours(const __m512i *x) {
+    __m512i t[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++)
+        t[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(x[2 * i], x[2 * i + 1]),
+                                _mm512_unpackhi_epi32(x[2 * i], x[2 * i + 1]));
+    __m512i sum = _mm512_add_epi32(_mm512_unpacklo_epi64(t[0], t[1]),
+                                   _mm512_unpackhi_epi64(t[0], t[1]));
+    return _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), sum);
+}
 
+/* Scales of sixteens as the steps of linear_quantise.h have them: k + GOLEM_PROMPT_SHIFTS of each, and
+ * what to multiply its values with. */
+INLINE __m512i shifts_of(__m512i largest, float per_base, __m512 *inverse) {
     __m512 share = _mm512_mul_ps(_mm512_castsi512_ps(largest), _mm512_set1_ps(per_base));
     __m512i k = _mm512_add_epi32(_mm512_castps_si512(share), _mm512_set1_epi32(0x10000));
     k = _mm512_sub_epi32(_mm512_srli_epi32(k, 23), _mm512_set1_epi32(133));
     k = _mm512_max_epi32(k, _mm512_set1_epi32(-GOLEM_PROMPT_SHIFTS));
     __m512i power = _mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(127), k), 23);
-    __m512 inverse = _mm512_mul_ps(_mm512_set1_ps(per_base), _mm512_castsi512_ps(power));
-    k = _mm512_add_epi32(k, _mm512_set1_epi32(GOLEM_PROMPT_SHIFTS));
+    *inverse = _mm512_mul_ps(_mm512_set1_ps(per_base), _mm512_castsi512_ps(power));
+    return _mm512_add_epi32(k, _mm512_set1_epi32(GOLEM_PROMPT_SHIFTS));
+}
 
+/* What shifts may have on top: the most a half can come to, times 128, has 30 bits then. */
+INLINE int room_above(__m512i magnitudes, __m512i shifts) {
+    uint32_t most = (uint32_t)_mm512_reduce_max_epi32(_mm512_sllv_epi32(magnitudes, shifts));
+    int room = __builtin_clz(most + (most >> 8) + 1) - 9;
+    return room > MOST_ROOM ? MOST_ROOM : room;
+}
+
+/* `records` of 32 values, 8 or, at the end of a column, fewer. */
+INLINE void quantise_block(const float *x, const int records, golem_q8 *q, int n) {
     _Alignas(64) float inverses[16];
-    _Alignas(64) int32_t shifts[16], minus[16], shifted[16];
+    __m512i y[16], codes[4], sums[4], magnitudes[4];
+    __m512 inverse;
+    float per_base, base;
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        y[i] = i < 2 * records ? magnitude_of(_mm512_loadu_ps(x + 16 * i)) : _mm512_setzero_si512();
+    __m512i largest = largest_lanes(y);
+    scale_of((uint32_t)_mm512_reduce_max_epi32(largest), &per_base, &base);
+    __m512i shifts = shifts_of(largest, per_base, &inverse);
     _mm512_store_ps(inverses, inverse);
-    _mm512_store_si512(shifts, k);
-    for (int i = 0; i < sixteens; i++) {
-        __mmask16 used = inverses[i] > 0 ? 0xffff : 0;
-        __m512 v = _mm512_mul_ps(_mm512_loadu_ps(x + 16 * i), _mm512_set1_ps(inverses[i]));
-        y[i] = _mm512_maskz_cvtps_epi32(used, v);
-        golem_q8 *to = q + (ptrdiff_t)(i / 2) * n;
-        _mm_storeu_si128((__m128i *)(to->q + 16 * (i & 1)), _mm512_cvtepi32_epi8(y[i]));
+    const __mmask16 used = per_base > 0 ? 0xffff : 0;
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+#pragma GCC unroll 4
+        for (int j = 4 * i; j < 4 * i + 4; j++) {
+            if (j >= 2 * records) y[j] = _mm512_setzero_si512();
+            else y[j] = _mm512_maskz_cvtps_epi32(used, _mm512_mul_ps(_mm512_loadu_ps(x + 16 * j),
+                                                                     _mm512_set1_ps(inverses[j])));
+        }
+        codes[i] = _mm512_packs_epi16(_mm512_packs_epi32(y[4 * i], y[4 * i + 1]),
+                                      _mm512_packs_epi32(y[4 * i + 2], y[4 * i + 3]));
+        codes[i] = _mm512_permutexvar_epi32(
+            _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), codes[i]);
+        const __m512i none = _mm512_setzero_si512(), ones = _mm512_set1_epi8(1);
+        sums[i] = _mm512_dpbusd_epi32(none, ones, codes[i]);
+        magnitudes[i] = _mm512_dpbusd_epi32(none, _mm512_abs_epi8(codes[i]), ones);
     }
-    __m512i sum = sums_of_lanes(y);
-    _mm512_store_si512(shifted, _mm512_sllv_epi32(sum, k));
-    sum = _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), sum), MINUS_SHIFT);
-    _mm512_store_si512(minus, sum);
-    for (int i = 0; i < sixteens; i += 2) {
-        golem_q8 *to = q + (ptrdiff_t)(i / 2) * n;
-        memcpy(to->e, shifts + i, 8);
-        memcpy(to->minus, minus + i, 8);
-        to->s = (float)(shifted[i] + shifted[i + 1]);
-        to->base = base * power_of_2(-GOLEM_PROMPT_SHIFTS);
+    const int room = room_above(sums_of_fours(magnitudes), shifts);
+    __m512i e = _mm512_add_epi32(shifts, _mm512_set1_epi32(room)), sum = sums_of_fours(sums);
+    __m512i rounds = _mm512_srlv_epi32(_mm512_set1_epi32(1 << ROUNDS), e);
+    __m512i starts = _mm512_sub_epi32(rounds, _mm512_slli_epi32(sum, 7));
+    /* of halves, of parts, beside those of the part before */
+    sum = _mm512_sllv_epi32(sum, e);
+    sum = _mm512_add_epi32(sum, _mm512_shuffle_epi32(sum, 0xb1));
+    sum = _mm512_srai_epi32(_mm512_add_epi32(sum, _mm512_set1_epi32(1 << (SUMS - 1))), SUMS);
+    sum = both_words(sum, _mm512_shuffle_epi32(sum, 0x4e));
+    const __m512i bases = _mm512_castps_si512(
+        _mm512_set1_ps(base * power_of_2(-GOLEM_PROMPT_SHIFTS - room)));
+    __m512i index = _mm512_setr_epi32(0, 1, 0, 0, 16, 17, 0, 0, 2, 3, 2, 2, 18, 19, 2, 2);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i heads = _mm512_permutex2var_epi32(e, index, starts);
+        heads = _mm512_mask_permutexvar_epi32(heads, 0x0404, index, sum);
+        heads = _mm512_mask_mov_epi32(heads, 0x0808, bases);
+        index = _mm512_add_epi32(index, _mm512_set1_epi32(4));
+#pragma GCC unroll 2
+        for (int half = 0; half < 2 && 2 * i + half < records; half++, q += n) {
+            /* 24 bytes; the codes are stored over what is more */
+            _mm256_storeu_si256((__m256i *)q, half ? _mm512_extracti64x4_epi64(heads, 1)
+                                                   : _mm512_castsi512_si256(heads));
+            _mm256_storeu_si256((__m256i *)q->q, half ? _mm512_extracti64x4_epi64(codes[i], 1)
+                                                      : _mm512_castsi512_si256(codes[i]));
+        }
     }
 }
 
 __attribute__((target(TARGET))) static void quantise_prompt(const float *x, int in, golem_q8 *q,
                                                             int n) {
-    for (; in > 0; in -= GOLEM_PROMPT_BLOCK, x += GOLEM_PROMPT_BLOCK) {
-        quantise_block(x, in < GOLEM_PROMPT_BLOCK ? in : GOLEM_PROMPT_BLOCK, q, n);
-        q += (ptrdiff_t)(GOLEM_PROMPT_BLOCK / GOLEM_ACT_BLOCK) * n;
+    for (; in >= GOLEM_PROMPT_BLOCK; in -= GOLEM_PROMPT_BLOCK, x += GOLEM_PROMPT_BLOCK) {
+        quantise_block(x, CHUNK, q, n);
+        q += (ptrdiff_t)CHUNK * n;
     }
+    if (in > 0) quantise_block(x, in / GOLEM_ACT_BLOCK, q, n);
 }
 
 #endif

@@ -20,6 +20,17 @@ HALVES = {
     "PTQ1_0": [26],
 }  # fmt: skip
 
+# Other bytes of a block that hold scales.
+SCALES = {
+    "Q2_K": slice(0, 16), "Q3_K": slice(96, 108), "Q4_K": slice(4, 16), "Q5_K": slice(4, 16),
+    "Q6_K": slice(192, 208), "IQ4_XS": slice(2, 8), "MXFP4": slice(0, 1),
+}  # fmt: skip
+LEVELS = {"Q4_1": 16, "Q5_1": 32, "Q2_K": 4, "Q4_K": 16, "Q5_K": 32}  # codes, where from a minimum
+# What AVX-512's prompt kernels take for the largest weight, as a multiple of what a code can be.
+ROOM = {"MXFP4": 16 / 12, "IQ4_NL": 128 / 127, "IQ4_XS": 128 / 127, "Q1_0": 2} | dict.fromkeys(
+    ("Q2_0", "PQ2_0", "PTQ1_0", "TQ1_0", "TQ2_0"), 4
+)
+
 
 def need(isa: str) -> None:
     """Skips a test of an instruction set this processor lacks."""
@@ -79,18 +90,26 @@ def records(x: np.ndarray, isa: str = "portable", prompt: bool = False) -> np.nd
 
 
 def parts(q: np.ndarray, isa: str = "portable", prompt: bool = False) -> dict[str, np.ndarray]:
-    """Fields of records: d, minus (blocks, n, 2), s (blocks, n), q (blocks, n, 2, 16).
+    """Fields of records: d, minus (blocks, n, 2), s and what it is rounded to (blocks, n),
+    q (blocks, n, 2, 16).
 
     AVX-512 has prompt columns in a form of its own, which linear_avx512_prompt.h describes.
     """
     d, s = q[..., 0:8].copy().view("<f4"), q[..., 8:12].copy().view("<f4")[..., 0]
     minus = q[..., 16:24].copy().view("<i4")
+    s_step = np.zeros_like(s)
     if prompt and isa == "avx512":
-        base = q[..., 12:16].copy().view("<f4").astype(np.float64)
-        d, s, minus = base * 2.0 ** q[..., 0:8].copy().view("<i4"), s * base[..., 0], minus // 8
+        base, e = q[..., 12:16].copy().view("<f4").astype(np.float64), d.view("<i4")
+        start, sums = minus, q[..., 8:12].copy().view("<i2").astype(np.int64)
+        minus = (start - np.where(e < 32, 2**14 >> np.minimum(e, 31), 0)) // 128
+        np.testing.assert_array_equal(sums[1::2, :, 1], sums[: len(sums) // 2 * 2 : 2, :, 0])
+        with np.errstate(invalid="ignore"):  # NaN times what a damaged block has for a shift
+            d, s_step = base * 2.0**e, 512 * base[..., 0]
+            s = sums[..., 0] * s_step
     return {
         "d": d,
         "s": s,
+        "s_step": s_step,
         "minus": minus,
         "q": q[..., 24:56].copy().view(np.int8).reshape(*q.shape[:2], 2, 16),
     }
@@ -126,6 +145,50 @@ def prepare(
         q = records(x, isa, prompt)
         return q, columns_of(q, isa, prompt)
     return x, x.astype(np.float64)
+
+
+def spans(name: str, rows: np.ndarray) -> np.ndarray:
+    """For every weight, f64, the most a code of its scale can stand for, counted from the middle
+    code where there is a minimum; or what the middle stands for, if that is more."""
+    size, shape = TYPES[name][2], values(name, rows).shape
+    scale = np.zeros(size, bool)
+    scale[[at + i for at in HALVES[name] for i in (0, 1)]] = True
+    scale[SCALES.get(name, slice(0))] = True
+
+    def filled(byte: int) -> np.ndarray:
+        blocks = np.where(scale, rows.reshape(-1, size), np.uint8(byte))
+        return values(name, blocks.reshape(rows.shape)).astype(np.float64).reshape(shape)
+
+    if name in LEVELS:
+        low, high = filled(0x00), filled(0xFF)
+        half = (high - low) / (LEVELS[name] - 1) * LEVELS[name] / 2
+        return np.maximum(np.abs(half), np.abs(low + half))
+    most = np.max([np.abs(filled(byte)) for byte in (0x00, 0xFF, 0x7F, 0x80, 0x77)], axis=0)
+    return most * ROOM.get(name, 1)
+
+
+def prompt_loss(isa: str, name: str, rows: np.ndarray, columns: np.ndarray):
+    """What a set's prompt kernel may lose of products (columns, rows) by rounding of its own: at
+    the most, and as a standard deviation where nothing is known of the roundings.
+
+    AVX-512 has sums of 32 products in whole steps of 1/32768 of what they could be: 4 times (and
+    1/256 more) the largest of the 256 values' sums of 16 magnitudes, times the weights' span. It
+    has scales in whole steps of the largest. Halves have half the sums, and twice as many. A sum is
+    off by half a step, or a whole one where nothing rounds it. Minima lose as much again.
+    """
+    worst, square = np.zeros((2, len(columns), len(rows)))
+    if isa != "avx512" or not TYPES[name][3]:
+        return worst, np.sqrt(square)
+    span, minima = spans(name, rows), name in LEVELS
+    most = 8192 >> (minima + (name in ("Q2_K", "Q3_K", "Q6_K")))
+    for at in range(0, columns.shape[1], 256):
+        part = np.abs(columns[:, at : at + 256])
+        largest = part.reshape(len(part), -1, 16).sum(axis=2).max(axis=1)
+        unit = np.outer(largest, span[:, at : at + 256].max(axis=1))
+        count, step, scale = part.shape[1] / 32, 4.02 / 32768, 2 / most
+        worst += unit * count * (step + scale / 2) * (1 + minima)
+        square += unit**2 * count * (step**2 + scale**2) / 12 * (1 + minima)
+    return worst, np.sqrt(square)
 
 
 def product(

@@ -13,6 +13,7 @@ from tests.core.cpu.linear_cases import (
     pack,
     prepare,
     product,
+    prompt_loss,
     random_rows,
     values,
 )
@@ -22,18 +23,43 @@ every_code_type = pytest.mark.parametrize("name", CODE_TYPES)
 
 @every_code_type
 @pytest.mark.parametrize("isa", [isa for isa in ISAS if isa not in TILED])
-def test_products_are_those_of_the_portable_kernel_but_for_the_order_of_scales(isa, name):
+def test_products_are_those_of_the_portable_kernel_but_for_the_rounding_of_sums(isa, name):
     need(isa)
     rng = np.random.default_rng(11)
     block = TYPES[name][1]
     for width in (block, block * 3, block * 2 * max(1, 256 // block) + block):
-        groups = pack(name, random_rows(name, 48, width, rng), width)
+        rows = random_rows(name, 48, width, rng)
+        groups = pack(name, rows, width)
         x = rng.standard_normal((7, width)).astype(np.float32)
         mine, theirs = (
             product(i, name, groups, width, prepare(name, x, "prompt", i)[0], 0, 7, "prompt")
             for i in (isa, "portable")
         )
-        assert np.max(np.abs(mine - theirs)) < 1e-6 * np.abs(theirs).max() * width**0.5
+        loss = prompt_loss(isa, name, rows, prepare(name, x, "prompt", isa)[1])[0]
+        bound = loss + 1e-6 * np.abs(theirs).max() * width**0.5
+        assert (np.abs(mine - theirs) < bound).all()
+
+
+@every_code_type
+def test_roundings_of_the_kernel_are_no_more_than_expected_and_few_beside_those_of_columns(name):
+    """Columns in which one value of 100 is 10 times the others' size, or 100 times, included."""
+    isa = "avx512"
+    need(isa)
+    rng = np.random.default_rng(53)
+    width = 4 * max(256, TYPES[name][1])
+    rows = random_rows(name, 64, width, rng)
+    groups, weights = pack(name, rows, width), values(name, rows).astype(np.float64)
+    for loud in (1, 10, 100):
+        x = rng.standard_normal((30, width)).astype(np.float32)
+        x[:, ::100] *= loud
+        columns, rounded = prepare(name, x, "prompt", isa)
+        got = product(isa, name, groups, width, columns, 0, 30, "prompt")
+        lost, exact = got - rounded @ weights.T, rounded @ weights.T
+        f32 = 1e-7 * np.abs(rounded) @ np.abs(weights).T
+        expected = prompt_loss(isa, name, rows, rounded)[1] + f32
+        assert np.mean((lost / expected) ** 2) < 1, loud
+        if name != "MXFP4":  # whose random scales are a thousandfold
+            assert np.mean(lost**2) < 0.005 * np.mean((exact - x @ weights.T) ** 2), loud
 
 
 @every_code_type
