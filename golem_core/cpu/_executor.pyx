@@ -1,4 +1,4 @@
-# distutils: sources = golem_core/cpu/pool.c golem_core/cpu/run.c golem_core/cpu/load.c golem_core/cpu/pages.c golem_core/cpu/kernels/isa_portable.c golem_core/cpu/kernels/isa_avx2.c golem_core/cpu/kernels/isa_avx512.c golem_core/cpu/kernels/isa_amx.c golem_core/cpu/kernels/isa_amx_emulated.c golem_core/cpu/kernels/isa_neon.c golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c golem_core/cpu/kernels/linear_amx.c golem_core/cpu/kernels/linear_amx_emulated.c golem_core/cpu/kernels/linear_neon.c
+# distutils: sources = golem_core/cpu/pool.c golem_core/cpu/run.c golem_core/cpu/load.c golem_core/cpu/pages.c golem_core/cpu/kernels/isa_portable.c golem_core/cpu/kernels/isa_avx2.c golem_core/cpu/kernels/isa_avx512.c golem_core/cpu/kernels/isa_amx.c golem_core/cpu/kernels/isa_amx_emulated.c golem_core/cpu/kernels/isa_neon.c golem_core/cpu/kernels/linear_types.c golem_core/cpu/kernels/repack.c golem_core/cpu/kernels/dequant.c golem_core/cpu/kernels/linear_portable.c golem_core/cpu/kernels/linear_avx2.c golem_core/cpu/kernels/linear_avx512.c golem_core/cpu/kernels/linear_avx512_kept.c golem_core/cpu/kernels/linear_amx.c golem_core/cpu/kernels/linear_amx_emulated.c golem_core/cpu/kernels/linear_neon.c
 # distutils: depends = golem_core/cpu/_record.pxd golem_core/cpu/pool.h golem_core/cpu/record.h golem_core/cpu/load.h golem_core/cpu/pages.h golem_core/cpu/kernels/amx_check.h golem_core/cpu/kernels/attend_amx.h golem_core/cpu/kernels/gemm_amx.h golem_core/cpu/kernels/linear_tiles.h golem_core/cpu/kernels/tiles.h golem_core/cpu/kernels/attend.h golem_core/cpu/kernels/attend_drawn.h golem_core/cpu/kernels/attend_pairs.h golem_core/cpu/kernels/attend_run.h golem_core/cpu/kernels/attend_tile.h golem_core/cpu/kernels/choose.h golem_core/cpu/kernels/conv1d.h golem_core/cpu/kernels/conv2d.h golem_core/cpu/kernels/delta.h golem_core/cpu/kernels/gemm.h golem_core/cpu/kernels/tile.h golem_core/cpu/kernels/elementwise.h golem_core/cpu/kernels/experts.h golem_core/cpu/kernels/functions.h golem_core/cpu/kernels/hadamard.h golem_core/cpu/kernels/isa_body.h golem_core/cpu/kernels/linear.h golem_core/cpu/kernels/linear_avx2_codes.h golem_core/cpu/kernels/linear_avx512_codes.h golem_core/cpu/kernels/linear_avx512_pairs.h golem_core/cpu/kernels/linear_file.h golem_core/cpu/kernels/linear_layout.h golem_core/cpu/kernels/linear_neon_codes.h golem_core/cpu/kernels/sets.h golem_core/cpu/kernels/simd_neon.h golem_core/cpu/kernels/norms.h golem_core/cpu/kernels/products.h golem_core/cpu/kernels/repack.h golem_core/cpu/kernels/ring.h golem_core/cpu/kernels/rope.h golem_core/cpu/kernels/simd.h golem_core/cpu/kernels/tables.h golem_core/cpu/kernels/units.h
 # distutils: include_dirs = golem_core/cpu
 # distutils: libraries = m
@@ -253,6 +253,7 @@ cdef class Code:
     cdef int *weight_extent
     cdef long long *weight_size
     cdef int weight_count
+    cdef bint kept                 # weights lie in the last cache from pass to pass
     cdef int *cancelled            # polled now and then, NULL where a pass must run to its end
     cdef readonly double seconds   # inside C, of the last pass
     cdef readonly long long weight_bytes   # read by the last pass, each weight once
@@ -478,6 +479,10 @@ cdef class Code:
         """Passes stop soon after the flag is set. The caller keeps it alive."""
         self.cancelled = <int *>&flag[0]
 
+    def keep_weights(self):
+        """All weights of a pass fit into the last cache: they are read so that they stay there."""
+        self.kept = True
+
     def start_profile(self):
         """From now on every pass adds up where its time goes."""
         if self.profile == NULL:
@@ -584,6 +589,9 @@ cdef class Code:
         p.next = self.next
         p.finished = self.finished
         p.isa = self.isa
+        p.linear = self.isa.linear
+        if self.kept and self.isa.linear.kept != NULL:
+            p.linear = self.isa.linear.kept
         p.profile = self.profile
         p.cancel = <const atomic_int *>self.cancelled
         with nogil:

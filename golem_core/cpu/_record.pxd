@@ -21,7 +21,7 @@ cdef extern from "kernels/linear.h" nogil:
     const golem_type golem_types[]
     int golem_type_index(int id)
     ctypedef struct golem_linear_isa:
-        pass
+        const golem_linear_isa *kept
     int golem_prompt_records(const golem_linear_isa *isa)
     enum: GOLEM_AMX_WRONG
     int golem_amx_state()
@@ -190,6 +190,7 @@ cdef extern from "record.h" nogil:
         atomic_int *finished
         const atomic_int *cancel
         const golem_isa *isa
+        const golem_linear_isa *linear
         long long expert_bytes
         double *profile
 

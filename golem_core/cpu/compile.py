@@ -18,6 +18,7 @@ from golem_core.cpu.arrange import (
     lay_out,
     place_locals,
 )
+from golem_core.cpu.cores import last_cache
 from golem_core.cpu.lower import Lowering
 from golem_core.cpu.records import Buffer, FinishCode, Operand, Record, SegmentCode
 from golem_core.cpu.spread import spread_rows
@@ -142,6 +143,9 @@ class CompiledPlan:
                 read[r.rows] = read.get(r.rows, 0) + sum(self._weights[w].bytes for w in r.weights)
         for extent, size in read.items():
             code.count_weights(self._extents[extent], size)
+        weights = {w: self._weights[w].bytes for r in records for w in r.weights}
+        if sum(weights.values()) <= last_cache():
+            code.keep_weights()
         number = 0
         for chain in self.arrangement.chains:
             for i, record in enumerate(chain.records):

@@ -6,6 +6,7 @@ import math
 import os
 from pathlib import Path
 
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}  # of a cache's size
 THREADS_PER_CPU, MOST_THREADS = 4, 16  # beyond both they are a mistake
 
 
@@ -45,6 +46,19 @@ def shown_threads(threads: int) -> str:
     """What computes, for a log: ``2 cores``, or ``64 threads on 2 cores``."""
     usable = usable_cpus()
     return f"{threads} cores" if threads <= usable else f"{threads} threads on {usable} cores"
+
+
+def last_cache(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+    """Bytes of the last cache, as the system lists caches in a folder; 0 where it does not."""
+    found = (0, 0)
+    for entry in folder.glob("index*"):
+        try:
+            level = int((entry / "level").read_text())
+            size = (entry / "size").read_text().strip()
+            found = max(found, (level, int(size.rstrip("KM")) * _UNITS[size.lstrip("0123456789")]))
+        except (OSError, ValueError, KeyError):
+            continue
+    return found[1]
 
 
 def core_numbers() -> list[int]:

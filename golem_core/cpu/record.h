@@ -156,6 +156,7 @@ typedef struct {
     atomic_int *finished;      /* GOLEM_SPLIT * threads counters of attend's chunks, likewise */
     const atomic_int *cancel;
     const struct golem_isa *isa;
+    const golem_linear_isa *linear;   /* the set's, or what it has for weights that a cache keeps */
     atomic_llong expert_bytes; /* weights read by expert records */
     double *profile;           /* seconds worker 0 spent from each record on, or NULL */
 } golem_pass;

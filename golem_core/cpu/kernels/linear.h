@@ -92,7 +92,7 @@ typedef struct {
 } golem_type;
 
 /* One instruction set. dot[i], pair[i] and prompt[i] serve golem_types[i]. */
-typedef struct {
+typedef struct golem_linear_isa {
     const char *name;      /* as in sets.h */
     const golem_group_fn *dot;
     /* column c of n: one row x (in, a multiple of 32) -> q[b * n], b = 0 .. in / 32 - 1, where the
@@ -109,6 +109,9 @@ typedef struct {
     void (*quantise_prompt)(const float *x, int in, golem_q8 *q, int n);
     const golem_prompt_fn *prompt;
     int prompt_records;    /* records that a prompt column has for 32 values; 0: one */
+    /* The same for weights that all fit into the last cache and so are found there again by the next
+     * pass, or NULL where it makes no difference. */
+    const struct golem_linear_isa *kept;
 } golem_linear_isa;
 
 static inline int golem_prompt_records(const golem_linear_isa *isa) {

@@ -28,13 +28,11 @@ GOLEM_FLOAT_TYPES(PROMPT_FLOAT)
 static const golem_prompt_fn prompts[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT)
                                               GOLEM_CODE_TYPES(ENTRY_CODES)};
 
-const golem_linear_isa LINEAR_SET = {LINEAR_NAME,
-                                     golem_avx512_dot,
-                                     golem_avx512_quantise_row,
-                                     golem_avx512_pair,
-                                     quantise_tiles,
-                                     prompts,
-                                     TILE_RECORDS};
+#define SET_OF(DOT, PAIR)                                                                         \
+    .name = LINEAR_NAME, .dot = DOT, .quantise_row = golem_avx512_quantise_row, .pair = PAIR,     \
+    .quantise_prompt = quantise_tiles, .prompt = prompts, .prompt_records = TILE_RECORDS
+static const golem_linear_isa kept = {SET_OF(golem_avx512_kept_dot, golem_avx512_kept_pair)};
+const golem_linear_isa LINEAR_SET = {SET_OF(golem_avx512_dot, golem_avx512_pair), .kept = &kept};
 
 #elif defined(__x86_64__)
 int golem_amx_state(void) { return GOLEM_AMX_NONE; }

@@ -19,10 +19,20 @@ enum { AHEAD = 6144 };
 enum { WIDEST = 8 };  /* columns a block of registers holds */
 
 /* For weights that a pass reads once. They go past the second and the last cache: what these keep of
- * more than they hold is never found again, and keeping it costs 3 to 10 % of memory's rate. */
+ * more than they hold is never found again, and keeping it costs 3 to 10 % of memory's rate. Compiled
+ * once more (linear_avx512_kept.c) for models that the last cache holds. */
+#if defined(GOLEM_KEPT)
+#define HINT _MM_HINT_T0
+#define DOT_TABLE golem_avx512_kept_dot
+#define PAIR_TABLE golem_avx512_kept_pair
+#else
+#define HINT _MM_HINT_NTA
+#define DOT_TABLE golem_avx512_dot
+#define PAIR_TABLE golem_avx512_pair
+#endif
 INLINE void prefetch(const uint8_t *p, const int bytes) {
 #pragma GCC unroll 16
-    for (int at = 0; at < bytes; at += 64) _mm_prefetch((const char *)p + AHEAD + at, _MM_HINT_NTA);
+    for (int at = 0; at < bytes; at += 64) _mm_prefetch((const char *)p + AHEAD + at, HINT);
 }
 
 /* For weights that meet the next columns of a prompt soon. */
@@ -229,6 +239,15 @@ GOLEM_FLOAT_TYPES(DOT_FLOAT)
 
 #include "linear_avx512_floats.h"
 #include "linear_avx512_pairs.h"
+
+#define ENTRY_FLOAT(NAME, ID, WEIGHTS, BYTES) dot_##NAME,
+#define ENTRY_CODES(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) dot_##NAME,
+const golem_group_fn DOT_TABLE[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT) GOLEM_CODE_TYPES(ENTRY_CODES)};
+#define ENTRY_PAIR_FLOAT(NAME, ID, WEIGHTS, BYTES) pair_##NAME,
+#define ENTRY_PAIR(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) pair_##NAME,
+const golem_pair_fn PAIR_TABLE[] = {GOLEM_FLOAT_TYPES(ENTRY_PAIR_FLOAT) GOLEM_CODE_TYPES(ENTRY_PAIR)};
+
+#if !defined(GOLEM_KEPT)
 #include "linear_avx512_prompt.h"
 
 INLINE __m256i upper(__m512i x) { return _mm512_extracti64x4_epi64(x, 1); }
@@ -276,20 +295,16 @@ __attribute__((target(TARGET))) void golem_avx512_quantise_row(const float *x, i
     }
 }
 
-#define ENTRY_FLOAT(NAME, ID, WEIGHTS, BYTES) dot_##NAME,
-#define ENTRY_CODES(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) dot_##NAME,
-const golem_group_fn golem_avx512_dot[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT)
-                                               GOLEM_CODE_TYPES(ENTRY_CODES)};
-#define ENTRY_PAIR_FLOAT(NAME, ID, WEIGHTS, BYTES) pair_##NAME,
-#define ENTRY_PAIR(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) pair_##NAME,
-const golem_pair_fn golem_avx512_pair[] = {GOLEM_FLOAT_TYPES(ENTRY_PAIR_FLOAT)
-                                               GOLEM_CODE_TYPES(ENTRY_PAIR)};
-
 #define ENTRY_PROMPT(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) prompt_##NAME,
 static const golem_prompt_fn prompts[] = {GOLEM_FLOAT_TYPES(ENTRY_PAIR_FLOAT)
                                               GOLEM_CODE_TYPES(ENTRY_PROMPT)};
 
+static const golem_linear_isa kept = {
+    .name = "avx512", .dot = golem_avx512_kept_dot, .quantise_row = golem_avx512_quantise_row,
+    .pair = golem_avx512_kept_pair, .quantise_prompt = quantise_prompt, .prompt = prompts};
+
 const golem_linear_isa golem_linear_avx512 = {
-    "avx512",        golem_avx512_dot, golem_avx512_quantise_row,
-    golem_avx512_pair, quantise_prompt,  prompts};
+    .name = "avx512", .dot = DOT_TABLE, .quantise_row = golem_avx512_quantise_row,
+    .pair = PAIR_TABLE, .quantise_prompt = quantise_prompt, .prompt = prompts, .kept = &kept};
+#endif
 #endif

@@ -115,7 +115,7 @@ static void rows_quantise(const golem_record *r, golem_worker *w, int64_t from, 
         if (row < codes.drawn && r->i[1]) continue;
         if (row < codes.drawn && codes.planes == 2) {
             golem_code_column column = column_of(&codes, row);
-            quantise_twice(w->pass->isa->linear, x, r->width, column.q, column.n);
+            quantise_twice(w->pass->linear, x, r->width, column.q, column.n);
         } else {
             quantise_column(w, &codes, row, x, r->width, 0);
         }

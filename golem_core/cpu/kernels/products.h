@@ -177,7 +177,7 @@ static void products_in_order(const golem_linear_isa *linear, int prompt, const 
 static void multiply(const golem_segment *s, golem_worker *w, const golem_act *act, int planes,
                      int columns, int drawn, int begin, int end, int from, int to, int64_t expert,
                      const int32_t *rows, int64_t stored, int64_t stored_drawn) {
-    const golem_linear_isa *linear = w->pass->isa->linear;
+    const golem_linear_isa *linear = w->pass->linear;
     const uint8_t *ga = s->a.groups + expert * s->a.expert_bytes;
     const uint8_t *gb = s->b.groups ? s->b.groups + expert * s->b.expert_bytes : NULL;
     float sums[2 * COLUMNS * LANES];   /* of groups one after the other; of the second matrix b */

@@ -22,7 +22,7 @@ static inline int shares_of(const golem_pass *p, int64_t prompts) {
 
 /* Prompt columns whose codes lie side by side: what a call of a prompt kernel takes. Tiles are of 16. */
 static inline int block_columns(const golem_pass *p, int64_t prompts) {
-    int shares = shares_of(p, prompts), tile = golem_prompt_records(p->isa->linear) > 1 ? 16 : 1;
+    int shares = shares_of(p, prompts), tile = golem_prompt_records(p->linear) > 1 ? 16 : 1;
     int most = GOLEM_PROMPT_COLUMNS / tile * tile;
     int64_t blocks = (prompts + most - 1) / most;
     blocks = (blocks + shares - 1) / shares * shares;

@@ -32,7 +32,7 @@ typedef struct {
 
 static inline golem_codes codes_of(const golem_worker *w, void *q, int64_t rows, int64_t drawn,
                                    int planes, int width) {
-    return (golem_codes){q, rows, drawn, planes, width / 32, golem_prompt_records(w->pass->isa->linear),
+    return (golem_codes){q, rows, drawn, planes, width / 32, golem_prompt_records(w->pass->linear),
                          block_columns(w->pass, rows - drawn)};
 }
 
@@ -53,7 +53,7 @@ static inline golem_code_column column_of(const golem_codes *c, int64_t row) {
 /* Values of a row, from its block `from` on, as one column of codes. */
 static inline void quantise_column(const golem_worker *w, const golem_codes *c, int64_t row,
                                    const float *x, int width, int from) {
-    const golem_linear_isa *linear = w->pass->isa->linear;
+    const golem_linear_isa *linear = w->pass->linear;
     golem_code_column to = column_of(c, row);
     (row < c->drawn ? linear->quantise_row : linear->quantise_prompt)(
         x, width, to.q + (int64_t)from * to.n, to.n);

@@ -141,3 +141,19 @@ def test_a_prompt_longer_than_its_window_has_the_same_bits_in_pieces(isa, monkey
         for first, end in itertools.pairwise(ends):
             piece = cut.run(one_pass((0, end - first, first, 1)))["logits"]
             np.testing.assert_array_equal(piece, everything[first:end])
+
+
+@pytest.mark.parametrize("isa", [name for name in SETS if name.startswith(("avx512", "amx"))])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_weights_that_a_cache_keeps_give_the_same_bits(shape, isa, monkeypatch):
+    monkeypatch.setenv("GOLEM_CPU", isa)
+    found = []
+    for size in (0, 1 << 60):
+        monkeypatch.setattr("golem_core.cpu.compile.last_cache", lambda size=size: size)
+        ex = executor(shape)
+        drawn = [[(slot, 1, at, 0) for slot in range(3)] for at in range(3)]
+        found.append(
+            [ex.run(one_pass(*runs))["logits"].copy() for runs in [[(3, 50, 0, 1)], *drawn]]
+        )
+    for memory, cache in zip(*found, strict=True):
+        np.testing.assert_array_equal(memory, cache)
