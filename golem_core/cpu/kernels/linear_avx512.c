@@ -13,9 +13,9 @@
 #if defined(__x86_64__)
 #include "linear_avx512_codes.h"
 
-/* Bytes. Zen 5, two threads, Q4_0: 92 to 93 % of a plain read of 53 GB/s at 4 to 8 KiB; where the same
- * machine read 83 GB/s, 83 % at 4, 87 at 8, 84 at 12. */
-enum { AHEAD = 6144 };
+/* Bytes. Zen 5, two threads, 4096 x 12288, in turns: where memory was read at 83 GB/s or more, Q4_K came
+ * at 65 to 67 with 6 KiB, 77 to 81 with 8 to 10; where it was at 55, Q4_0 at 50.5 with 6, 52.3 with 8. */
+enum { AHEAD = 8192 };
 enum { WIDEST = 8 };  /* columns a block of registers holds */
 
 /* For weights that a pass reads once. They go past the second and the last cache: what these keep of
