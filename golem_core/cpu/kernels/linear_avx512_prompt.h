@@ -55,29 +55,32 @@ typedef struct {
 } part_sums;
 
 /* A part of two groups as columns meet it. scale, low: of two parts or halves in each lane, those in
- * the low 16 bits of the second part or the first half. */
+ * the low 16 bits of the first. */
 typedef struct {
     __m512i w[2][8], scale[2], low[2];
     __m512 unit[2];
 } prompt_part;
 
-/* The integer scales of a chunk, [group][part]; unit: by which its sums are to be multiplied. */
+/* The scales of a group's chunk, as read and as whole numbers, by part. inverse: what makes those of
+ * these; unit: what sums of products with them are to be multiplied by. */
 typedef struct {
-    __m512i scale[2][CHUNK], low[2][CHUNK];
-    __m512 unit[2];
-} chunk_scales;
+    scales read[CHUNK];
+    __m512i scale[CHUNK], low[CHUNK];
+    __m512 inverse, unit;
+} group_scales;
 
 /* What a column has of a chunk: products so far, and sums of the part before, [group]. */
 typedef struct {
     __m512i acc[2], kept[2];
 } prompt_column;
 
-/* Where the products of a chunk's columns are, and what follows from them. first: the columns' records
- * that have their base. pairs: the words of a first part, when there is one. */
+/* Where the products of a chunk's columns are, and what follows from them: those of chunks before it,
+ * [group], and where they go with this one's. first: the columns' records that have their base. pairs: the words that are of a first part, when there is one. */
 typedef struct {
     const golem_q8 *first;
     prompt_column *column;
-    float *out[2];
+    const float *before[2];
+    float *to[2];
     __mmask32 pairs;
 } prompt_place;
 
@@ -174,10 +177,9 @@ INLINE void scale_part(const enum type type, const prompt_part *p, const enum pa
         __m512i x0 = _mm512_sllv_epi32(sum.of[0][g], e0), x1 = _mm512_sllv_epi32(sum.of[1][g], e1);
         if (has_halves(type)) x[g] = both_halves(x0, x1);
         else x[g] = _mm512_add_epi32(x0, x1);
-        if (role == KEEPS) _mm512_store_si512(&column->kept[g], x[g]);
+        if (role == KEEPS) _mm512_store_si512(&column->kept[g], _mm512_srli_epi32(x[g], 16));
         else if (!has_halves(type))
-            x[g] = _mm512_mask_loadu_epi16(_mm512_srli_epi32(x[g], 16), place->pairs,
-                                           &column->kept[g]);
+            x[g] = _mm512_mask_loadu_epi16(x[g], place->pairs, &column->kept[g]);
     }
     if (role == KEEPS) return;
     if (has_low(type)) low = SPREAD(a, sums);
@@ -193,10 +195,11 @@ INLINE void scale_part(const enum type type, const prompt_part *p, const enum pa
             _mm512_store_si512(&column->acc[g], acc);
             continue;
         }
-        float *out = place->out[g] + GOLEM_GROUP * c;
+        const ptrdiff_t at = GOLEM_GROUP * c;
         __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(acc), _mm512_set1_ps(place->first[c].base));
-        if (role == STARTS) _mm512_storeu_ps(out, _mm512_mul_ps(y, p->unit[g]));
-        else _mm512_storeu_ps(out, _mm512_fmadd_ps(y, p->unit[g], _mm512_loadu_ps(out)));
+        if (role == STARTS) y = _mm512_mul_ps(y, p->unit[g]);
+        else y = _mm512_fmadd_ps(y, p->unit[g], _mm512_load_ps(place->before[g] + at));
+        _mm512_storeu_ps(place->to[g] + at, y);
     }
 }
 
@@ -237,6 +240,23 @@ INLINE __m512i magnitude_of(__m512 x) {
     return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
 }
 
+/* Whether scales of halves are whole numbers in the file, so that nothing else is to be found. */
+INLINE int has_whole_halves(const enum type type) { return type == T_Q3_K || type == T_Q6_K; }
+
+/* They are taken times two to this power, up to MOST. */
+INLINE int whole_up(const enum type type) { return type == T_Q3_K ? 7 : 5; }
+
+INLINE __m512i whole_halves(const enum type type, const uint8_t *super, int i, const sixes *words) {
+    __m512i x;
+    if (type == T_Q6_K) {
+        x = _mm512_cvtepi8_epi16(load_pairs(super, i));
+    } else {
+        x = _mm512_srlv_epi32(words->word[i >> 1], _mm512_set1_epi32(12 * (i & 1)));
+        x = _mm512_sub_epi16(both_words(six(x, 0), six(x, 6)), _mm512_set1_epi16(32));
+    }
+    return _mm512_slli_epi16(x, whole_up(type));
+}
+
 /* The minimum at the middle of a part's codes instead of their least, in units of what it has to be
  * multiplied with, of which the middle is as many as of codes: */
 INLINE __m512 centred_low(const enum type type, __m512 scale, __m512 low) {
@@ -246,43 +266,57 @@ INLINE __m512 centred_low(const enum type type, __m512 scale, __m512 low) {
     return _mm512_fnmadd_ps(low, share, scale);
 }
 
-/* Integer scales of `count` parts of group g, which start at `group`. */
-INLINE void whole_scales(const enum type type, const int bits, const int parts, const int head,
-                         const uint8_t *group, const int count, const int g, chunk_scales *to) {
-    const int halves = 1 + has_halves(type), minima = has_minima(type), up = up_of(type);
+/* Reads the scales of `count` parts of a group, and finds the unit of whole ones. */
+INLINE void read_scales_of(const enum type type, const int bits, const int parts, const int head,
+                           const uint8_t *group, const int count, group_scales *to) {
+    const int minima = has_minima(type), up = up_of(type);
     const float most = 8192 >> (has_halves(type) + minima);
+    const float unit = power_of_2((has_halves(type) ? 15 : 16) - up) / most;
     __m512i largest = _mm512_set1_epi32(0x0da24260); /* 1e-30: as good as none */
-    scales s[CHUNK];
     sixes words;
     if (has_sixes(type)) words = load_sixes(group + 64);
+    if (has_whole_halves(type)) {
+        prefetch_kept(group, head);
+        to->unit = _mm512_mul_ps(load_halves(group), _mm512_set1_ps(power_of_2(15 - up - whole_up(type))));
+#pragma GCC unroll 8
+        for (int i = 0; i < CHUNK; i++) to->scale[i] = whole_halves(type, group, i, &words);
+        return;
+    }
 #pragma GCC unroll 8
     for (int i = 0; i < count; i++) {
         const uint8_t *super = group + i / parts * (head + parts * 64 * bits);
+        scales *s = &to->read[i];
         if (i % parts == 0) prefetch_kept(super, head);
-        s[i] = pair_scales(type, super, i % parts, parts, &words);
+        *s = pair_scales(type, super, i % parts, parts, &words);
 #pragma GCC unroll 2
-        for (int h = 0; h < halves; h++) {
-            largest = _mm512_max_epu32(largest, magnitude_of(s[i].scale[h]));
+        for (int h = 0; h < 1 + has_halves(type); h++) {
+            largest = _mm512_max_epu32(largest, magnitude_of(s->scale[h]));
             if (!minima) continue;
-            s[i].low[h] = centred_low(type, s[i].scale[h], s[i].low[h]);
-            largest = _mm512_max_epu32(largest, magnitude_of(s[i].low[h]));
+            s->low[h] = centred_low(type, s->scale[h], s->low[h]);
+            largest = _mm512_max_epu32(largest, magnitude_of(s->low[h]));
         }
     }
-    const float unit = power_of_2((has_halves(type) ? 15 : 16) - up) / most;
-    __m512 inverse = _mm512_div_ps(_mm512_set1_ps(most), _mm512_castsi512_ps(largest));
-    to->unit[g] = _mm512_mul_ps(_mm512_castsi512_ps(largest), _mm512_set1_ps(unit));
+    to->inverse = _mm512_div_ps(_mm512_set1_ps(most), _mm512_castsi512_ps(largest));
+    to->unit = _mm512_mul_ps(_mm512_castsi512_ps(largest), _mm512_set1_ps(unit));
+}
+
+/* Makes whole numbers of what read_scales_of read. */
+INLINE void make_whole(const enum type type, const int count, group_scales *to) {
+    const int halves = has_halves(type), minima = has_minima(type);
+    const __m512 inverse = to->inverse;
+    if (has_whole_halves(type)) return;
 #pragma GCC unroll 8
-    for (int i = !has_halves(type); i < count; i += 1 + !has_halves(type)) {
-        const scales *high = has_halves(type) ? &s[i] : &s[i > 0 ? i - 1 : 0];
-        const int h = has_halves(type);
-        to->scale[g][i] = both_words(whole(s[i].scale[0], inverse), whole(high->scale[h], inverse));
+    for (int i = !halves; i < count; i += 2 - halves) {
+        const scales *low = &to->read[i - !halves], *high = &to->read[i];
+        to->scale[i] = both_words(whole(low->scale[0], inverse), whole(high->scale[halves], inverse));
         if (minima)
-            to->low[g][i] = both_words(whole(s[i].low[0], inverse), whole(high->low[h], inverse));
+            to->low[i] = both_words(whole(low->low[0], inverse), whole(high->low[halves], inverse));
     }
-    if (!has_halves(type) && count & 1) {
+    if (!halves && count & 1) {
+        const scales *high = &to->read[count - 1];
         const __m512i none = _mm512_setzero_si512();
-        to->scale[g][count - 1] = both_words(whole(s[count - 1].scale[0], inverse), none);
-        if (minima) to->low[g][count - 1] = both_words(whole(s[count - 1].low[0], inverse), none);
+        to->scale[count - 1] = both_words(none, whole(high->scale[0], inverse));
+        if (minima) to->low[count - 1] = both_words(none, whole(high->low[0], inverse));
     }
 }
 
@@ -293,30 +327,41 @@ INLINE void prompt_pair(const enum type type, const int bits, const int parts, c
     const int size = CHUNK / parts * (head + parts * 64 * bits);
     const uint8_t *group[2] = {first, second};
     prompt_column columns[GOLEM_PROMPT_COLUMNS];
-    prompt_place place = {.column = columns, .out = {out_first, out_second}};
-    chunk_scales scales;
+    /* aligned, which the outs need not be */
+    _Alignas(64) float sums[2][GOLEM_PROMPT_COLUMNS * GOLEM_GROUP];
+    prompt_place place = {.column = columns, .before = {sums[0], sums[1]}};
+    group_scales scales[2];
     prompt_part p;
     for (int left = in / 32; left > 0; left -= CHUNK) {
         const int count = left < CHUNK ? left : CHUNK;
         const int pairs = !has_halves(type), starts = left == in / 32;
         place.first = a;
+        place.to[0] = left > CHUNK ? sums[0] : out_first;
+        place.to[1] = left > CHUNK ? sums[1] : out_second;
         if (count <= 1 + pairs) memset(columns, 0, sizeof columns); /* closed at once */
-        for (int g = 0; g < 2; g++)
-            if (count == CHUNK) whole_scales(type, bits, parts, head, group[g], CHUNK, g, &scales);
-            else whole_scales(type, bits, parts, head, group[g], count, g, &scales);
-        p.unit[0] = scales.unit[0], p.unit[1] = scales.unit[1];
+        for (int g = 0; g < 2; g++) {
+            if (count == CHUNK) read_scales_of(type, bits, parts, head, group[g], CHUNK, &scales[g]);
+            else read_scales_of(type, bits, parts, head, group[g], count, &scales[g]);
+            p.unit[g] = scales[g].unit;
+        }
         for (int i = 0; i < count; i++, a += n) {
             const int at = i / parts * (head + parts * 64 * bits), k = i % parts;
+            /* when they are needed and not before, for what they are made of comes late */
+            if (i == (pairs && count > 1)) {
+                for (int g = 0; g < 2; g++)
+                    if (count == CHUNK) make_whole(type, CHUNK, &scales[g]);
+                    else make_whole(type, count, &scales[g]);
+            }
 #pragma GCC unroll 2
             for (int g = 0; g < 2; g++) {
                 const uint8_t *codes = group[g] + at + head + k * 64 * bits;
                 prefetch_kept(codes, 64 * bits);
-                p.scale[g] = scales.scale[g][i];
-                if (has_minima(type)) p.low[g] = scales.low[g][i];
+                p.scale[g] = scales[g].scale[i];
+                if (has_minima(type)) p.low[g] = scales[g].low[i];
 #pragma GCC unroll 8
                 for (int v = 0; v < 8; v++) p.w[g][v] = load_centred(type, bits, codes, v);
             }
-            place.pairs = i & 1 ? 0xaaaaaaaa : 0;
+            place.pairs = i & 1 ? 0x55555555 : 0;
             if (i == count - 1 && starts) add_part(type, &p, STARTS, a, nc, &place);
             else if (i == count - 1) add_part(type, &p, CLOSES, a, nc, &place);
             else if (pairs && !(i & 1)) add_part(type, &p, KEEPS, a, nc, &place);
@@ -426,7 +471,7 @@ INLINE void quantise_block(const float *x, const int records, golem_q8 *q, int n
     sum = _mm512_sllv_epi32(sum, e);
     sum = _mm512_add_epi32(sum, _mm512_shuffle_epi32(sum, 0xb1));
     sum = _mm512_srai_epi32(_mm512_add_epi32(sum, _mm512_set1_epi32(1 << (SUMS - 1))), SUMS);
-    sum = both_words(sum, _mm512_shuffle_epi32(sum, 0x4e));
+    sum = both_words(_mm512_shuffle_epi32(sum, 0x4e), sum);
     const __m512i bases = _mm512_castps_si512(
         _mm512_set1_ps(base * power_of_2(-GOLEM_PROMPT_SHIFTS - room)));
     __m512i index = _mm512_setr_epi32(0, 1, 0, 0, 16, 17, 0, 0, 2, 3, 2, 2, 18, 19, 2, 2);

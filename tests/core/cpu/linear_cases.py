@@ -102,10 +102,10 @@ def parts(q: np.ndarray, isa: str = "portable", prompt: bool = False) -> dict[st
         base, e = q[..., 12:16].copy().view("<f4").astype(np.float64), d.view("<i4")
         start, sums = minus, q[..., 8:12].copy().view("<i2").astype(np.int64)
         minus = (start - np.where(e < 32, 2**14 >> np.minimum(e, 31), 0)) // 128
-        np.testing.assert_array_equal(sums[1::2, :, 1], sums[: len(sums) // 2 * 2 : 2, :, 0])
+        np.testing.assert_array_equal(sums[1::2, :, 0], sums[: len(sums) // 2 * 2 : 2, :, 1])
         with np.errstate(invalid="ignore"):  # NaN times what a damaged block has for a shift
             d, s_step = base * 2.0**e, 512 * base[..., 0]
-            s = sums[..., 0] * s_step
+            s = sums[..., 1] * s_step
     return {
         "d": d,
         "s": s,
