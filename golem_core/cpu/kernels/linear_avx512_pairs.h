@@ -16,7 +16,7 @@
 enum { CHUNK = 8 }; /* parts that meet all columns: 256 weights, a multiple of every superblock */
 enum { TILE = 4 };  /* columns side by side in registers */
 /* Columns from which a broadcast is to serve two groups: before, eight columns meet one group as soon
- * (57 cycles for 32 x 16 weights of Q4_0 on Zen 5, and 68 to 80 ten, 79 to 89 twelve). */
+ * (57 cycles for 32 x 16 weights of Q4_0 on Zen 5, and 66 to 76 ten, 75 to 88 twelve). */
 enum { PAIR_FROM = 10 };
 enum { NEAR = 4096 }; /* bytes; smaller chunks are fetched three ahead, others two */
 
@@ -57,8 +57,14 @@ INLINE void fetch_lines(pair_chunk *p) {
 INLINE void read_scales(const enum type type, const int bits, const int parts, const int head,
                         pair_chunk *p, int i, const sixes *words) {
     const int at = i / parts * (head + parts * 64 * bits), k = i % parts;
-    for (int g = 0; g < 2; g++)
-        p->part[i].s[g] = pair_scales(type, p->group[g] + at, k, parts, &words[g]);
+    for (int g = 0; g < 2; g++) {
+        const scales s = pair_scales(type, p->group[g] + at, k, parts, &words[g]);
+        scales *to = &p->part[i].s[g]; /* only what the type has is written: stores cost here */
+        to->scale[0] = s.scale[0];
+        if (has_halves(type)) to->scale[1] = s.scale[1];
+        if (has_low(type) || type == T_Q2_K) to->low[0] = s.low[0];
+        if (type == T_Q2_K) to->low[1] = s.low[1];
+    }
 }
 
 /* Adds the products of half h of part i with columns whose records are a[0 ..] to sum. Codes are read
