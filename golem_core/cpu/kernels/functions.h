@@ -29,12 +29,21 @@ static inline vf exp_parts(vf x, vf *n) {
     return vmadd(vmul(p, r), r, r);
 }
 
+/* y · 2^n of whole numbers n, rounded once */
+static inline vf vscaled(vf y, vf n) {
+#if defined(GOLEM_AVX512)
+    return _mm512_scalef_ps(y, n);
+#else
+    vf half = vround(vmul(n, vset(0.5f)));   /* in two steps, so that subnormals come out */
+    return vmul(vmul(y, vpower2(half)), vpower2(vsub(n, half)));
+#endif
+}
+
 static inline vf vexp(vf x) {
     vf n;
     x = vmax(vset(-150.0f), vmin(vset(130.0f), x));
     vf y = vadd(exp_parts(x, &n), vset(1.0f));
-    vf half = vround(vmul(n, vset(0.5f)));   /* in two steps, so that subnormals come out */
-    return vmul(vmul(y, vpower2(half)), vpower2(vsub(n, half)));
+    return vscaled(y, n);
 }
 
 /* e^x of x <= 0, 0 below -87: for softmax */
