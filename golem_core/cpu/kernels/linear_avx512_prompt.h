@@ -76,8 +76,9 @@ typedef struct {
     __m512i acc[2], kept[2];
 } prompt_column;
 
-/* Where the products of a chunk's columns are, and what follows from them: those of chunks before it,
- * [group], and where they go with this one's. first: the columns' records that have their base. pairs: the words that are of a first part, when there is one. */
+/* Where the products of a chunk's columns are, and what follows from them: those of chunks before,
+ * [group], and where they go with this one's. first: the columns' records that have their base.
+ * pairs: the words that are of a first part, when there is one. */
 typedef struct {
     const golem_q8 *first;
     prompt_column *column;
@@ -115,7 +116,8 @@ INLINE __m512i moved(__m512i x, const int by) {
 /* Vector v of a part with plain codes of 2 to 6 bits, each in the upper bits of its byte. */
 INLINE __m512i load_upper(const int bits, const uint8_t *part, const int v) {
     const int wide = bits >= 4 ? 4 : 2, each = 8 / wide, to = 8 - bits, over = bits - wide;
-    __m512i x = moved(load_vector(part, bits >= 4 ? v & 3 : v >> 2), to - wide * (bits >= 4 ? v >> 2 : v & 3));
+    __m512i x = load_vector(part, bits >= 4 ? v & 3 : v >> 2);
+    x = moved(x, to - wide * (bits >= 4 ? v >> 2 : v & 3));
     x = _mm512_and_si512(x, byte_mask(((1 << wide) - 1) << to));
     if (over == 0) return x;
     const int at = over == 2 ? 2 * (v & 3) : v;
@@ -137,8 +139,8 @@ INLINE void add_products(__m512i *sum, __m512i w, __m512i q) {
     __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(*sum) : "v"(w), "v"(q));
 }
 
-/* The four bytes at `at` of a record in all lanes. From memory, always: out of a register of whole numbers
- * they take a unit that multiplies. */
+/* The four bytes at `at` of a record in all lanes. From memory, always: out of a register of whole
+ * numbers they take a unit that multiplies. */
 INLINE __m512i spread(const golem_q8 *a, const int at) {
     __m512i x;
     __asm__ volatile("vpbroadcastd %c2(%1), %0" : "=v"(x) : "r"(a), "i"(at), "m"(*a));
@@ -279,7 +281,8 @@ INLINE void read_scales_of(const enum type type, const int bits, const int parts
     if (has_sixes(type)) words = load_sixes(group + 64);
     if (has_whole_halves(type)) {
         prefetch_kept(group, head);
-        to->unit = _mm512_mul_ps(load_halves(group), _mm512_set1_ps(power_of_2(15 - up - whole_up(type))));
+        const float share = power_of_2(15 - up - whole_up(type));
+        to->unit = _mm512_mul_ps(load_halves(group), _mm512_set1_ps(share));
 #pragma GCC unroll 8
         for (int i = 0; i < CHUNK; i++) to->scale[i] = whole_halves(type, group, i, &words);
         return;
@@ -307,7 +310,6 @@ INLINE void make_whole(const enum type type, const int count, group_scales *to) 
     const int halves = has_halves(type), minima = has_minima(type);
     const __m512 inverse = to->inverse;
     if (has_whole_halves(type)) return;
-#pragma GCC unroll 8
     for (int i = !halves; i < count; i += 2 - halves) {
         const scales *low = &to->read[i - !halves], *high = &to->read[i];
         to->scale[i] = both_words(whole(low->scale[0], inverse), whole(high->scale[halves], inverse));
@@ -350,9 +352,7 @@ INLINE void prompt_pair(const enum type type, const int bits, const int parts, c
             const int at = i / parts * (head + parts * 64 * bits), k = i % parts;
             /* when they are needed and not before, for what they are made of comes late */
             if (i == (pairs && count > 1)) {
-                for (int g = 0; g < 2; g++)
-                    if (count == CHUNK) make_whole(type, CHUNK, &scales[g]);
-                    else make_whole(type, count, &scales[g]);
+                for (int g = 0; g < 2; g++) make_whole(type, count, &scales[g]);
             }
 #pragma GCC unroll 2
             for (int g = 0; g < 2; g++) {
@@ -416,8 +416,8 @@ INLINE __m512i sums_of_fours(const __m512i *x) {
         _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), sum);
 }
 
-/* Scales of sixteens as the steps of linear_quantise.h have them: k + GOLEM_PROMPT_SHIFTS of each, and
- * what to multiply its values with. */
+/* Scales of sixteens as the steps of linear_quantise.h have them: k + GOLEM_PROMPT_SHIFTS of each,
+ * and what to multiply its values with. */
 INLINE __m512i shifts_of(__m512i largest, float per_base, __m512 *inverse) {
     __m512 share = _mm512_mul_ps(_mm512_castsi512_ps(largest), _mm512_set1_ps(per_base));
     __m512i k = _mm512_add_epi32(_mm512_castps_si512(share), _mm512_set1_epi32(0x10000));
@@ -483,7 +483,6 @@ INLINE void quantise_block(const float *x, const int records, golem_q8 *q, int n
         heads = _mm512_mask_permutexvar_epi32(heads, 0x0404, index, sum);
         heads = _mm512_mask_mov_epi32(heads, 0x0808, bases);
         index = _mm512_add_epi32(index, _mm512_set1_epi32(4));
-#pragma GCC unroll 2
         for (int half = 0; half < 2 && 2 * i + half < records; half++, q += n) {
             /* 24 bytes; the codes are stored over what is more */
             _mm256_storeu_si256((__m256i *)q, half ? _mm512_extracti64x4_epi64(heads, 1)
