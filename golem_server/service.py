@@ -35,6 +35,7 @@ from golem_server.derived import FolderStore, Store
 from golem_server.disconnect import client_gone
 from golem_server.errors import Refusal
 from golem_server.llama_slot_files import SlotFiles
+from golem_server.loading import LoadingBar
 from golem_server.residency import Entry, Lease, Residency
 
 
@@ -102,6 +103,7 @@ class Service:
         self.plugins = plugins
         self.phase = Phase.LOADING
         self.progress = 0.0  # of loading, 0 … 1
+        self._bar = LoadingBar()
         self.opened: list[Opened] = []
         self.embedding: Embedding | None = None  # the model of -embed
         self.lines: list[str] = []  # of the start-up log
@@ -333,9 +335,10 @@ class Service:
         began = time.monotonic()
         self.lines += [str(failure) for failure in self.plugins.failures]
         try:
-            self._open_chat(began)
-            self._open_embedding()
-            self._open_capabilities()
+            with self._bar:
+                self._open_chat(began)
+                self._open_embedding()
+                self._open_capabilities()
         except BaseException as error:
             self._close_models()
             if isinstance(error, Refusal):
@@ -465,6 +468,8 @@ class Service:
 
     def _report(self, part: float) -> None:
         self.progress = part
+        if self.phase is Phase.LOADING:
+            self._bar(part)
 
     def drain(self) -> None:
         """Take no new request; those that are here go on."""

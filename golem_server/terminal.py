@@ -30,6 +30,7 @@ from golem_core.settings import (
 from golem_core.text.template import TemplateError
 from golem_server import commands
 from golem_server.commands import INTERRUPTED
+from golem_server.loading import LoadingBar
 from golem_server.serve import one_line
 from golem_server.stderr import say
 from golem_server.version import VERSION
@@ -113,9 +114,15 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     if settings.model is None:
         raise SettingsError("no model: pass -model, or set GOLEM_MODEL")
     more = {"mmproj": settings.mmproj} if settings.mmproj else {}
-    with golem_core.open(
-        settings.model, context=settings.context, threads=settings.threads or None, **more
-    ) as session:
+    with LoadingBar() as bar:
+        opened = golem_core.open(
+            settings.model,
+            context=settings.context,
+            threads=settings.threads or None,
+            progress=bar,
+            **more,
+        )
+    with opened as session:
         talk = Conversation(session, settings)
         for kind in ("image", "audio"):
             for path in getattr(settings, kind):

@@ -20,7 +20,7 @@ def cli(monkeypatch, capsys):
     """Runs golem-cli; gives ``(status, stdout, stderr)``."""
     opened = []
 
-    def fake_open(path, *, context, threads):  # and no mmproj where none was named
+    def fake_open(path, *, context, threads, progress):  # and no mmproj where none was named
         opened.append((path, context, threads))
         return Session(FakeModel(path, 1, context))
 
