@@ -96,9 +96,10 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=256, help="of keys and values")
     parser.add_argument("--repeats", type=int, default=20)
     asked = parser.parse_args()
-    for shape in SHAPES:
-        if asked.names and not any(name in shape.name for name in asked.names):
-            continue
+    shapes = [s for s in SHAPES if not asked.names or any(name in s.name for name in asked.names)]
+    if not shapes:
+        parser.error(f"{' '.join(asked.names)}: there are {', '.join(s.name for s in SHAPES)}")
+    for shape in shapes:
         for depth in map(int, asked.depths.split(",")):
             for kind in asked.types.split(","):
                 lines = measure(shape, depth, kind, asked.threads, asked.megabytes, asked.repeats)

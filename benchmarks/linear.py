@@ -73,6 +73,16 @@ def many_columns(call, data: np.ndarray, rounds: int) -> float:
     return out.size * WIDTH / best / 1e12
 
 
+def chosen(parser: argparse.ArgumentParser, types: str) -> list[str]:
+    """The names of ``--types``, empty for all there are; leaves where one is unknown."""
+    known = [name for _, name, *_ in linear.types()]
+    wanted = types.split(",") if types else known
+    for name in wanted:
+        if name not in known:
+            parser.error(f"--types {name}: there are {', '.join(known)}")
+    return wanted
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--types", default="", help="names, separated by commas (default: all)")
@@ -80,7 +90,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=400, help="weights read a pass")
     parser.add_argument("--rounds", type=int, default=9)
     args = parser.parse_args()
-    wanted = args.types.split(",") if args.types else [name for _, name, *_ in linear.types()]
+    wanted = chosen(parser, args.types)
     heads = " ".join(f"{n:>6}" for n in COLUMNS)
     print(f"{'type':8} {'isa':8} {'GB/s':>6} {'of read':>8} {'spread':>7}   T mul-add/s at {heads}")
     for type, name, _, _, codes in linear.types():

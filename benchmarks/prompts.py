@@ -15,7 +15,7 @@ import argparse
 
 import numpy as np
 
-from benchmarks.linear import seconds
+from benchmarks.linear import chosen, seconds
 from golem_core.cpu import _linear as linear
 from golem_core.formats.blocks import by_id, random_blocks
 
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=2560, help="a multiple of 256")
     parser.add_argument("--rounds", type=int, default=100)
     args = parser.parse_args()
-    wanted = args.types.split(",") if args.types else [name for _, name, *_ in linear.types()]
+    wanted = chosen(parser, args.types)
     products = [
         Product(isa, type, name, args.width)
         for type, name, _, _, codes in linear.types()
