@@ -15,7 +15,7 @@ def main(path: str) -> None:
         # A conversation, streamed. Each step is one token; `piece` is the text it released.
         messages = [
             {"role": "system", "content": "You answer in one short sentence."},
-            {"role": "user", "content": "What is the capital of Japan?"},
+            {"role": "user", "content": "What is the capital of France?"},
         ]
         answer = session.chat(messages, temperature=0, max_tokens=40)
         for step in answer:

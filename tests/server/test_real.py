@@ -17,7 +17,7 @@ from tests.server.conftest import events_of
 pytestmark = pytest.mark.real
 CHAT = "/v1/chat/completions"
 CAPITAL = {
-    "messages": [{"role": "user", "content": "What is the capital of Japan?"}],
+    "messages": [{"role": "user", "content": "What is the capital of France?"}],
     "temperature": 0,
     "max_tokens": 40,
 }
@@ -42,20 +42,20 @@ def text_of(chunks):
     return "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks)
 
 
-def test_tokyo_streamed_and_unstreamed(client):
+def test_paris_streamed_and_unstreamed(client):
     whole = client.simulate_post(CHAT, json=CAPITAL).json
     events = events_of(client.simulate_post(CHAT, json=CAPITAL | {"stream": True}).content)
-    assert "Tokyo" in whole["choices"][0]["message"]["content"]
+    assert "Paris" in whole["choices"][0]["message"]["content"]
     assert text_of(map(json.loads, events[:-1])) == whole["choices"][0]["message"]["content"]
     assert whole["usage"]["prompt_tokens"] == 37
 
 
 @pytest.mark.parametrize("isa", features()["available"])
-def test_tokyo_on_every_instruction_set(isa, monkeypatch):
-    """The truth prefers the answer's first word by 2.5 nats: no set's rounding may lose it."""
+def test_paris_on_every_instruction_set(isa, monkeypatch):
+    """The truth's first word is a near tie: arithmetic much coarser than golem's loses it."""
     monkeypatch.setenv("GOLEM_CPU", isa)
     with golem_core.open(smollm2(), context=256) as model:
-        assert "Tokyo" in model.chat(CAPITAL["messages"], temperature=0, max_tokens=12).text
+        assert "Paris" in model.chat(CAPITAL["messages"], temperature=0, max_tokens=12).text
 
 
 def test_the_same_seed_draws_the_same_text(client):
@@ -69,7 +69,7 @@ def test_the_same_seed_draws_the_same_text(client):
 def test_a_rendered_prompt_is_the_same_as_its_conversation(client):
     prompt = (
         "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
-        "<|im_end|>\n<|im_start|>user\nWhat is the capital of Japan?<|im_end|>\n"
+        "<|im_end|>\n<|im_start|>user\nWhat is the capital of France?<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
     body = {"prompt": prompt, "temperature": 0, "max_tokens": 40}
