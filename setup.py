@@ -59,7 +59,9 @@ def extensions():
         if chosen in str(path)
     ]
     built = cythonize(files, compiler_directives=DIRECTIVES) if files else []
+    headers = [str(path) for path in Path("golem_core").rglob("*.[ch]")]
     for extension in built:
+        extension.depends = [*extension.depends, *headers]  # those that others include, too
         extension.extra_compile_args = FLAGS
         extension.extra_link_args = ["-pthread"]
     return built

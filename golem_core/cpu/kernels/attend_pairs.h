@@ -204,7 +204,7 @@ static inline void begin_pairs(void) {}
 static inline void end_pairs(void) {}
 #endif
 
-/* 2^x of x of -127 .. 127 at most, to 1.1e-4 of it; 0 of less, NaN of NaN.
+/* 2^x of x of -127 .. 127 at most, to 6e-5 of it; 0 of less, NaN of NaN.
  *
  * 2^n is added to the polynomial's bits, as its multiplication would take the units that products
  * need; n is what the sum with a large number keeps in its last bits. */
@@ -212,8 +212,9 @@ PAIRS_INLINE vf power_of(vf x) {
     const vf large = vset(0x1.8p23f);
     x = _mm512_max_ps(vset(-127.0f), x);
     vf n = vadd(x, large), r = vsub(x, vsub(n, large));
-    vf p = vfma(vset(5.500893e-2f), r, vset(2.42211e-1f));
-    p = vfma(p, r, vset(6.9328293e-1f));
+    vf p = vfma(vset(9.67446e-3f), r, vset(5.550327e-2f));
+    p = vfma(p, r, vset(2.4022184e-1f));
+    p = vfma(p, r, vset(6.9314718e-1f));
     p = vfma(p, r, vset(1.0f));
     return (vf)_mm512_add_epi32((__m512i)p, _mm512_slli_epi32((__m512i)n, 23));
 }

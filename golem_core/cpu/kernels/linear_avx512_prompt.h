@@ -27,10 +27,10 @@
  * and minima are whole numbers up to MOST, in units that each row and 256 weights has for itself.
  *
  *                           terms of 256 weights      MOST
- *   parts                   8                         8192
- *   parts with minima       8 + 8                     4096
- *   halves                  16                        4096
- *   halves with minima      16 + 16                   2048
+ *   parts                   8                         8160
+ *   parts with minima       8 + 8                     4080
+ *   halves                  16                        4080
+ *   halves with minima      16 + 16                   2040
  *
  * All this adds less than a thousandth to the square of what the columns' 8 bits lose, 3 where a few
  * values are a hundred times the others.
@@ -274,7 +274,7 @@ INLINE __m512 centred_low(const enum type type, __m512 scale, __m512 low) {
 INLINE void read_scales_of(const enum type type, const int bits, const int parts, const int head,
                            const uint8_t *group, const int count, group_scales *to) {
     const int minima = has_minima(type), up = up_of(type);
-    const float most = 8192 >> (has_halves(type) + minima);
+    const float most = 8160 >> (has_halves(type) + minima);
     const float unit = power_of_2((has_halves(type) ? 15 : 16) - up) / most;
     __m512i largest = _mm512_set1_epi32(0x0da24260); /* 1e-30: as good as none */
     sixes words;

@@ -180,7 +180,7 @@ def prompt_loss(isa: str, name: str, rows: np.ndarray, columns: np.ndarray):
     if isa != "avx512" or not TYPES[name][3]:
         return worst, np.sqrt(square)
     span, minima = spans(name, rows), name in LEVELS
-    most = 8192 >> (minima + (name in ("Q2_K", "Q3_K", "Q6_K")))
+    most = 8160 >> (minima + (name in ("Q2_K", "Q3_K", "Q6_K")))
     for at in range(0, columns.shape[1], 256):
         part = np.abs(columns[:, at : at + 256])
         largest = part.reshape(len(part), -1, 16).sum(axis=2).max(axis=1)
