@@ -59,7 +59,7 @@ def extensions():
         if chosen in str(path)
     ]
     built = cythonize(files, compiler_directives=DIRECTIVES) if files else []
-    headers = [str(path) for path in Path("golem_core").rglob("*.[ch]")]
+    headers = [str(path) for path in Path("golem_core").rglob("*.h")]
     for extension in built:
         extension.depends = [*extension.depends, *headers]  # those that others include, too
         extension.extra_compile_args = FLAGS

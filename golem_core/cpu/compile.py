@@ -391,9 +391,7 @@ class CompiledPlan:
         seconds, at, listed = self.code.profiled(), 0, []
         for chain in self.arrangement.chains:
             head = chain.head
-            weights = tuple(
-                w.name for s in head.segments for w in (s.weight, s.pair) if w is not None
-            )
+            weights = tuple(w.name for w in head.weights)
             listed.append(Spent(seconds[at], head.kind, head.site, weights))
             at += len(chain.records)
         return listed

@@ -24,7 +24,7 @@
  * which is rounded to nearest, for the sums start at 2^(14 - e) (from e = 15 on, one bit is cut off).
  * Minima multiply the columns' sums, which have 16 bits by the same shifts; there a minimum is that
  * of the codes' middle. Eight parts' products and minima, both at the most, stay below 2^31: scales
- * and minima are whole numbers up to MOST, in units that each row and 256 weights has for itself.
+ * and minima are whole numbers up to MOST, a little less than that allows, in units that each row and 256 weights has for itself.
  *
  *                           terms of 256 weights      MOST
  *   parts                   8                         8160
