@@ -12,6 +12,7 @@ import msgspec
 from golem_core.sample.params import ParamError
 from golem_core.schedule.errors import (
     ContextExceeded,
+    DeadEnd,
     EngineClosed,
     PassFailed,
     QueueFull,
@@ -86,7 +87,7 @@ def as_refusal(error: BaseException) -> Refusal:
             return Refusal(str(error), "server_error", status=504)
         case EngineClosed():
             return Refusal("this server is shutting down", "unavailable_error", retry=True)
-        case ParamError() | TemplateError():
+        case ParamError() | TemplateError() | DeadEnd():
             return Refusal(str(error))
         case PassFailed():
             return Refusal(str(error), "server_error")

@@ -17,7 +17,8 @@ from libc.stdint cimport int32_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from golem_core.sample.grammar.errors import GrammarError, GrammarLimit
+from golem_core.sample.grammar._matcher import gave_up
+from golem_core.sample.grammar.errors import GrammarError
 from golem_core.sample.params import NAMES, RANDOM_SEED, ParamError
 from golem_core.sample.probs import Probs
 
@@ -259,9 +260,14 @@ cdef class Sampler:
         Raises GrammarError when the matcher does not let it follow.
         """
         cdef const Constraint *constraint = self.chain.constraint
+        cdef int taken = 1
         if not 0 <= token < self.chain.vocab:
             raise ValueError(f"token {token}: the vocabulary has {self.chain.vocab}")
-        if constraint != NULL and constraint.accept(constraint.self, token) <= 0:
+        if constraint != NULL:
+            taken = constraint.accept(constraint.self, token)
+        if taken < 0:
+            raise gave_up(taken)
+        if not taken:
             raise GrammarError(f"token {token} may not follow in the grammar")
         if not chain_accept(&self.chain, token):
             raise MemoryError
@@ -394,8 +400,8 @@ def _not_finite(int row):
 
 def refusal(int code):
     """The error that a negative number of ``pick_many`` stands for."""
-    if code == PICK_GAVE_UP:
-        return GrammarLimit.reached()
+    if code < PICK_GAVE_UP:
+        return gave_up(code - PICK_GAVE_UP)
     return GrammarError(
         "the grammar allows nothing here that can be drawn: no token spells what it wants, or "
         "logit_bias or ignore_eos bans those that do"

@@ -121,7 +121,7 @@ static int choose_allowed(Workspace *w, Chain *chain, const float *logits) {
     double began = seconds();
     int left = chain->constraint->narrow(chain->constraint->self, w->allowed, w->vocab);
     chain->constraint_seconds += seconds() - began;
-    if (left <= 0) return left ? PICK_GAVE_UP : PICK_DEAD_END;
+    if (left <= 0) return left ? PICK_GAVE_UP + left : PICK_DEAD_END;
     start(w, chain, w->allowed);
     if (w->logits[row_best(w->logits, w->vocab)] == -INFINITY) return PICK_DEAD_END;
     return choose(w, chain);
@@ -151,7 +151,7 @@ int chain_pick(Chain *chain, Workspace *w, const float *logits) {
         began = seconds();
         int taken = allowed < 0 ? allowed : constraint->accept(constraint->self, token);
         chain->constraint_seconds += seconds() - began;
-        if (taken <= 0) return taken ? PICK_GAVE_UP : PICK_DEAD_END;
+        if (taken <= 0) return taken ? PICK_GAVE_UP + taken : PICK_DEAD_END;
     }
     if (chain->probs && !chain->probs_after) report_raw(chain, w, logits, token);
     return chain_accept(chain, token) ? token : PICK_NO_MEMORY;

@@ -112,8 +112,8 @@ typedef struct {
     float probs_drawn;
 } Chain;
 
-/* PICK_DEAD_END: nothing that the constraint allows can be drawn. PICK_GAVE_UP: the constraint
- * itself could not say. */
+/* PICK_DEAD_END: nothing that the constraint allows can be drawn. Below PICK_GAVE_UP: the
+ * constraint itself could not say, its own negative number is added. */
 enum { PICK_NOT_FINITE = -1, PICK_NO_MEMORY = -2, PICK_DEAD_END = -3, PICK_GAVE_UP = -4 };
 
 bool workspace_init(Workspace *w, int vocab);
@@ -122,7 +122,7 @@ void workspace_free(Workspace *w);
 void chain_free(Chain *chain);
 
 /* Draws a token from logits (V) and accepts it; or PICK_NOT_FINITE when one is NaN or +inf or all
- * are -inf, PICK_NO_MEMORY, PICK_DEAD_END, PICK_GAVE_UP. Reads only `logits`.
+ * are -inf, PICK_NO_MEMORY, PICK_DEAD_END, or below PICK_GAVE_UP. Reads only `logits`.
  *
  * A token that the constraint refuses is drawn again from the tokens it allows, through the whole
  * chain and with new random numbers, as llama-server does. */

@@ -1,5 +1,6 @@
 /* What the sampler asks of a grammar. The functions return a negative number when the grammar
- * itself gave up: out of memory, or past the work one answer may make.
+ * itself gave up: out of memory, or past the work one answer may make; which of them is for whoever
+ * made it to tell.
  */
 #ifndef GOLEM_SAMPLE_CONSTRAINT_H
 #define GOLEM_SAMPLE_CONSTRAINT_H

@@ -25,7 +25,8 @@ The interface, as a server uses it (every method may be called from any thread):
     engine.close()  # running and waiting jobs fail with EngineClosed; the thread has ended
 
 ``steps`` and ``wait`` raise PassFailed when the pass a job took part in failed (ModelChanged;
-NonFiniteLogits as its cause), or only this answer did (DeadEnd: its grammar lets no token follow);
+NonFiniteLogits as its cause), or only this answer did (DeadEnd: its grammar lets no token follow,
+or gave up);
 QueueTimeout when no slot came free in time, RequestTimeout when the answer took too long: the
 steps drawn until then are read first, and what was computed stays in the slot.
 Several answers to one prompt are several jobs with seeds seed+1, ….

@@ -19,7 +19,7 @@ from golem_core.schedule.passes import DRAWN, Pass
 from golem_core.schedule.request import Step
 from golem_core.schedule.stats import Stats
 
-Pick = tuple[int | GrammarError, Probs | None]
+Pick = tuple[int | Exception, Probs | None]
 
 
 class Hand:
@@ -127,8 +127,9 @@ class Dealer:
     def _take(self, hand: Hand, now: float) -> bool:
         """Gives the answer its token, unless it was cancelled; whether it draws another one."""
         answer, (token, probs) = hand.answer, hand.pick
-        if isinstance(token, GrammarError):
-            hand.error = DeadEnd(str(token))
+        if isinstance(token, Exception):
+            kind = DeadEnd if isinstance(token, GrammarError) else PassFailed
+            hand.error = kind(str(token))
             hand.error.__cause__ = token
             return False
         if answer.job.cancelled:

@@ -70,7 +70,7 @@ class PassFailed(ScheduleError):
 
 
 class DeadEnd(PassFailed):
-    """What this request's grammar allows cannot be drawn; others of the pass went on."""
+    """What this request's grammar allows cannot be drawn, or it gave up; others went on."""
 
 
 class ModelChanged(PassFailed):

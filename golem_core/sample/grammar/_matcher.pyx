@@ -30,6 +30,12 @@ cdef extern from "constraint.h":
 
 cdef extern from "stacks.h":
     int STACKS_NO_MEMORY
+    int STACKS_TOO_DEEP
+    int STACKS_TOO_LONG
+    int DEEPEST
+    int WORK
+    int MOST_OPEN
+    int MOST_READINGS
     ctypedef struct Tables:
         const uint8_t *kinds
         const int32_t *values
@@ -396,6 +402,27 @@ cdef class Matcher:
 cdef int _checked(int result) except -1:
     if result >= 0:
         return result
-    if result == STACKS_NO_MEMORY:
-        raise MemoryError
-    raise GrammarLimit.reached()
+    raise gave_up(result)
+
+
+def gave_up(int code):
+    """The error that a negative number of stacks.h stands for."""
+    if code == STACKS_NO_MEMORY:
+        return MemoryError("no memory is left for what a grammar has to remember")
+    if code == STACKS_TOO_DEEP:
+        return GrammarLimit(
+            f"the grammar's rules lead more than {DEEPEST} steps into each other here before a "
+            "byte is read: use repetitions (x*, x{2,4}) instead of rules that contain themselves, "
+            "and fewer parts in a row that may be empty"
+        )
+    if code == STACKS_TOO_LONG:
+        return GrammarLimit(
+            f"the grammar can be read in too many ways here, one token takes more than {WORK} "
+            "steps: let the alternatives of its rules (anyOf of a schema) begin differently, and "
+            "repeat nothing that may be empty or repeats already"
+        )
+    return GrammarLimit(
+        f"the grammar has to remember more than {MOST_OPEN} rules that are open or {MOST_READINGS} "
+        "ways to read what was said: let its rules ($ref of a schema) nest less deeply, and their "
+        "alternatives begin differently"
+    )

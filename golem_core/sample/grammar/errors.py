@@ -18,14 +18,6 @@ class GrammarError(ValueError):
 class GrammarLimit(GrammarError):
     """A grammar that asks for more memory or time than one answer may take."""
 
-    @classmethod
-    def reached(cls) -> GrammarLimit:
-        """The error of a grammar that is being followed."""
-        return cls(
-            "the grammar can be read in too many ways here, or is nested too deeply: make its "
-            "rules less ambiguous"
-        )
-
 
 class SchemaError(GrammarError):
     """A JSON schema that cannot be kept exactly.

@@ -72,6 +72,7 @@ static int begin(Matcher *m) {
     Stacks *s = &m->bound->stacks;
     pthread_mutex_lock(&s->lock);
     s->work = 0;
+    s->asking = &m->held;
     return stacks_tidy(s, NULL);
 }
 

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEEPEST = 10000 }; /* C frames of one question */
-
 /* ---- memory ---- */
 
 static bool grow(void **memory, int *room, int wanted, size_t size) {
@@ -26,7 +24,7 @@ static int push_entry(Stacks *s, Entry entry) {
     if (!grow((void **)&s->scratch, &s->scratch_room, s->scratch_count + 1, sizeof entry))
         return STACKS_NO_MEMORY;
     s->scratch[s->scratch_count++] = entry;
-    return ++s->work > WORK ? STACKS_TOO_MUCH : 0;
+    return ++s->work > WORK ? STACKS_TOO_LONG : 0;
 }
 
 static int compare_entries(const void *x, const void *y) {
@@ -147,7 +145,7 @@ int32_t stacks_join(Stacks *s, int32_t a, int32_t b) {
     }
     int32_t known = map_get(&s->joined, pair(a, b));
     if (known >= 0) return known;
-    if (++s->depth > DEEPEST) return STACKS_TOO_MUCH;
+    if (++s->depth > DEEPEST) return STACKS_TOO_DEEP;
     int base = s->scratch_count;
     int i = 0, j = 0;
     while (i < s->nodes[a].count || j < s->nodes[b].count) {
@@ -197,7 +195,7 @@ static int copy_entries(Stacks *s, int32_t node, bool *done) {
 /* The state in which whatever lies on top of the stacks is gone on with. */
 static int32_t pop(Stacks *s, int32_t node) {
     if (s->nodes[node].popped >= 0) return s->nodes[node].popped;
-    if (++s->depth > DEEPEST) return STACKS_TOO_MUCH;
+    if (++s->depth > DEEPEST) return STACKS_TOO_DEEP;
     int base = s->scratch_count;
     bool done = s->nodes[node].done;
     for (int i = 0; i < s->nodes[node].count; i++) {
@@ -223,7 +221,7 @@ static int32_t push(Stacks *s, int32_t position, int32_t below) {
 static int32_t enter(Stacks *s, int32_t position, int32_t below) {
     int32_t known = map_get(&s->entered, pair(position, below));
     if (known >= 0) return known;
-    if (++s->depth > DEEPEST) return STACKS_TOO_MUCH;
+    if (++s->depth > DEEPEST) return STACKS_TOO_DEEP;
     int32_t rest = push(s, position + 1, below);
     if (rest < 0) return rest;
     int base = s->scratch_count;
@@ -344,17 +342,46 @@ bool stacks_full(const Stacks *s) {
            (size_t)s->row_count * s->t.byte_classes * sizeof *s->next >= ROWS_BYTES;
 }
 
+static void mark_held(const Held *held, int32_t *marks) {
+    for (int i = 0; i < held->count; i++) marks[held->states[i]] = 1;
+}
+
+/* Marks what is reachable from marked nodes. */
+static void mark_below(const Stacks *s, int32_t *marks) {
+    for (int n = s->node_count - 1; n > DONE; n--)
+        for (int i = 0; marks[n] && i < s->nodes[n].count; i++)
+            marks[s->entries[s->nodes[n].first + i].below] = 1;
+}
+
+/* STACKS_TOO_MUCH when who asks, with what it holds on to besides, keeps no less than the average of
+ * all who hold: of those there is always one. Whatever is left is reachable. */
+static int judge(const Stacks *s, const Held *also) {
+    if (s->node_count <= MOST_OPEN && s->entry_count <= MOST_READINGS) return 0;
+    int32_t *marks = calloc(s->node_count, sizeof *marks);
+    if (!marks) return STACKS_NO_MEMORY;
+    int64_t holders = 0, nodes = 0, entries = 0;
+    for (const Held *h = s->held.next; h != &s->held; h = h->next) holders++;
+    mark_held(s->asking, marks);
+    if (also) mark_held(also, marks);
+    mark_below(s, marks);
+    for (int n = 0; n < s->node_count; n++) {
+        nodes += marks[n];
+        entries += marks[n] ? s->nodes[n].count : 0;
+    }
+    free(marks);
+    bool guilty = s->node_count > MOST_OPEN ? nodes * holders >= s->node_count
+                                            : entries * holders >= s->entry_count;
+    return guilty ? STACKS_TOO_MUCH : 0;
+}
+
 int stacks_tidy(Stacks *s, Held *also) {
     if (!stacks_full(s)) return 0;
     int32_t *to = calloc(s->node_count, sizeof *to); /* 1 = reachable, then the new number */
     if (!to) return STACKS_NO_MEMORY;
     if (also) stacks_hold(s, also);
     to[DEAD] = to[DONE] = 1;
-    for (Held *h = s->held.next; h != &s->held; h = h->next)
-        for (int i = 0; i < h->count; i++) to[h->states[i]] = 1;
-    for (int n = s->node_count - 1; n > DONE; n--)
-        for (int i = 0; to[n] && i < s->nodes[n].count; i++)
-            to[s->entries[s->nodes[n].first + i].below] = 1;
+    for (Held *h = s->held.next; h != &s->held; h = h->next) mark_held(h, to);
+    mark_below(s, to);
     int nodes = 0, entries = 0;
     for (int n = 0; n < s->node_count; n++) {
         if (!to[n]) continue;
@@ -382,7 +409,7 @@ int stacks_tidy(Stacks *s, Held *also) {
     map_clear(&s->joined);
     s->collections++;
     if (!rehash(s, s->found_room)) return STACKS_NO_MEMORY;
-    return nodes > NODES_KEPT / 2 || entries > ENTRIES_KEPT / 2 ? STACKS_TOO_MUCH : 0;
+    return judge(s, also);
 }
 
 bool stacks_init(Stacks *s, const Tables *tables) {

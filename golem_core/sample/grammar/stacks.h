@@ -42,11 +42,15 @@ typedef struct {
 } Tables;
 
 enum { DEAD, DONE };
-enum { STACKS_NO_MEMORY = -2, STACKS_TOO_MUCH = -3 };
+/* Errors: rules that lead too far before a byte is read, more work than a question may make, more
+ * to remember than an answer may have. */
+enum { STACKS_NO_MEMORY = -2, STACKS_TOO_DEEP = -3, STACKS_TOO_LONG = -4, STACKS_TOO_MUCH = -5 };
 
 /* Most that is kept before what nobody can reach any more is thrown away, and most work that one
  * question may make, about a second's worth: everybody waits for it. */
 enum { NODES_KEPT = 1 << 17, ENTRIES_KEPT = 1 << 20, ROWS_BYTES = 16 << 20, WORK = 64 << 20 };
+enum { MOST_OPEN = NODES_KEPT / 2, MOST_READINGS = ENTRIES_KEPT / 2 }; /* that answers hold on to */
+enum { DEEPEST = 10000 }; /* C frames of one question */
 
 typedef struct {
     int32_t position; /* of a terminal in a state, of where to go on below */
@@ -107,6 +111,7 @@ typedef struct {
     int depth;
     int64_t work;
     Held held; /* head of a ring */
+    const Held *asking; /* whose question it is */
     int collections;
     pthread_mutex_t lock;
 } Stacks;
@@ -130,7 +135,8 @@ void stacks_hold(Stacks *s, Held *held);
 void stacks_let_go(Held *held);
 
 /* Throws away what is not reachable from held states when much has piled up; held states get new
- * numbers. STACKS_TOO_MUCH when most of it is reachable. */
+ * numbers. STACKS_TOO_MUCH when most of it is reachable and who asks holds no less than its share:
+ * others who are held to the same grammar go on. */
 int stacks_tidy(Stacks *s, Held *also);
 
 bool stacks_full(const Stacks *s);

@@ -109,6 +109,20 @@ def test_a_dead_end_fails_alone(engine):
     assert len(jobs[1].wait(WAIT).tokens) > 1
 
 
+def test_a_grammar_past_its_limit_fails_alone(engine):
+    """The slot of the answer is free again; the one beside it goes on to its end."""
+    gate = Gate(engine.model.executor)
+    grammar = 'root ::= "a" ' + "x " * 2000 + '\nx ::= "b"? "c"? "d"?'
+    other = ask("two", max_tokens=20, params=held(2, grammar="root ::= [a-z]{20}"))
+    jobs = together(engine, gate, [ask("one", params=held(grammar=grammar)), other])
+    gate.open()
+    with pytest.raises(DeadEnd, match="more than 10000 steps"):
+        jobs[0].wait(WAIT)
+    assert len(jobs[1].wait(WAIT).text) == 20
+    assert engine.busy == 0 and not any(slot.is_processing for slot in engine.slots)
+    assert len(answer(engine, params=held(3, grammar="root ::= [a-z]{9}")).text) == 9
+
+
 @pytest.mark.parametrize("mark", [b"</t>", ord(">")])
 def test_a_grammar_may_begin_after_a_mark(mark):
     """Before it everything may be said but an end."""
