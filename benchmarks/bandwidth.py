@@ -10,7 +10,6 @@ machine's figures over fresh memory.
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import ctypes
 import os
@@ -22,6 +21,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+
+from golem_core.model.memory import memory_limit
+from golem_server.bench import arguments as kinds
+from golem_server.commands import Flags
 
 LINE = 64
 SPREAD = 0.15  # a run whose plain reads vary by more than this is void
@@ -86,13 +89,20 @@ class PlainRead:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--threads", default="1,2", help="comma-separated (default 1,2)")
-    parser.add_argument("--bytes", type=int, default=1 << 30, help="memory to read (default 1 GiB)")
-    parser.add_argument("--repeats", type=int, default=20)
+    parser = Flags(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--threads",
+        type=kinds.several(kinds.threads()),
+        default="1,2",
+        help="comma-separated (default 1,2)",
+    )
+    parser.add_argument(
+        "--bytes", type=kinds.whole(8, memory_limit()), default=1 << 30, help="to read (1 GiB)"
+    )
+    parser.add_argument("--repeats", type=kinds.whole(), default=20)
     args = parser.parse_args()
     memory = np.ones(args.bytes // 8, np.uint64)
-    readers = {n: PlainRead([memory], n) for n in map(int, args.threads.split(","))}
+    readers = {n: PlainRead([memory], n) for n in args.threads}
     for _ in range(args.repeats):
         for reader in readers.values():
             reader.read()

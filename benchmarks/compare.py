@@ -37,7 +37,6 @@ not tell how many conversations share a pass.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -54,8 +53,10 @@ from benchmarks.clients import ClientError
 from benchmarks.lines import LINES, PARTS, Line, Part, Turn, measure, trained_on
 from benchmarks.programs import Golem, Llama, ProgramError
 from benchmarks.tables import Samples, summary, table
+from golem_server.bench import arguments as kinds
 from golem_server.bench.invented import parse, write_invented
 from golem_server.bench.shapes import SHAPES
+from golem_server.commands import Flags
 from ref.build_peer import SOURCES
 from ref.peer import MANIFEST, Peer, PeerError
 
@@ -162,7 +163,10 @@ def peers_of(folders: list[str], build: bool) -> list[Llama]:
         if build and not (Path(folder) / MANIFEST).exists():
             own = ["--program", program] if program else []
             subprocess.run([sys.executable, "-m", "ref.build_peer", folder, *own], check=True)
-        peers.append(Llama(Peer.open(Path(folder).absolute())))
+        try:
+            peers.append(Llama(Peer.open(Path(folder).absolute())))
+        except PeerError as error:
+            raise SystemExit(f"compare: {error}") from None
     return peers
 
 
@@ -187,13 +191,15 @@ def build_of(program: Golem | Llama) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = Flags(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--peer", action="append", default=[], metavar="[PROGRAM=]FOLDER")
     parser.add_argument("--build-peer", action="store_true", help="build a peer that is missing")
     parser.add_argument("--models", dest="folder", type=Path, default=Path("models"))
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--rounds", type=int, default=3, help="turns of every program (default 3)")
+    parser.add_argument("--threads", type=kinds.threads(), default=len(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--rounds", type=kinds.whole(), default=3, help="turns of every program (default 3)"
+    )
     parser.add_argument("--only", default="*", help="patterns of lines, by commas (default all)")
     parser.add_argument("--quick", action="store_true", help=f"one round of {', '.join(QUICK)}")
     parser.add_argument("--list", action="store_true", help="show the lines there are")

@@ -13,7 +13,6 @@ PrismML's types come with the rotations their files have.
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import sys
@@ -25,9 +24,11 @@ from statistics import median
 
 from benchmarks.compare import peer_may_fail, peers_of
 from benchmarks.programs import Golem, Llama
+from golem_server.bench import arguments as kinds
 from golem_server.bench.invented import parse, write_invented
 from golem_server.bench.report import STEADY
 from golem_server.bench.shapes import SHAPES, Shape
+from golem_server.commands import Flags
 
 SLOW = {"q2_0": (16, 4)}  # a peer's prompt and draws: llama.cpp has no kernel of it for x86
 OWN = "tq2_0"  # what golem's other few-bit types are compared with
@@ -146,22 +147,26 @@ def share_of(found: list[tuple[float, float]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    add = parser.add_argument
+    parser = Flags(description=__doc__.splitlines()[0])
+    add, mixtures = parser.add_argument, kinds.several(kinds.mixture, none=True)
     add("--peer", action="append", default=[], metavar="FOLDER")
     add("--build-peer", action="store_true", help="build a peer that is missing")
-    add("--shape", default="qwen35-27b")
-    add("--blocks", type=int, default=8, help="of the shape's blocks (8)")
-    add("--types", default="q4_k_m,tq2_0,q2_0", help="compared with the peers")
-    add("--own", default="pq2_0,ptq1_0,q1_0", help=f"compared with golem's {OWN}")
-    add("--prompt", type=int, default=512, help="tokens of a prompt (512)")
-    add("--drawn", type=int, default=32, help="tokens drawn (32)")
-    add("--rounds", type=int, default=3)
-    add("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    add("--shape", type=kinds.among(SHAPES), default="qwen35-27b")
+    add("--blocks", type=kinds.whole(), default=8, help="of the shape's blocks (8)")
+    add("--types", type=mixtures, default="q4_k_m,tq2_0,q2_0", help="compared with the peers")
+    add("--own", type=mixtures, default="pq2_0,ptq1_0,q1_0", help=f"compared with golem's {OWN}")
+    add("--prompt", type=kinds.whole(), default=512, help="tokens of a prompt (512)")
+    add("--drawn", type=kinds.whole(), default=32, help="tokens drawn (32)")
+    add("--rounds", type=kinds.whole(), default=3)
+    add("--threads", type=kinds.threads(), default=len(os.sched_getaffinity(0)))
     add("--processor", action="store_true", help="by the processor's time of one thread")
     add("--models", dest="folder", type=Path, default=Path("models"))
     args = parser.parse_args()
-    types, own = ([k for k in text.split(",") if k] for text in (args.types, args.own))
+    try:
+        SHAPES[args.shape].cut(args.blocks)
+    except ValueError as error:
+        parser.error(str(error))
+    types, own = args.types, args.own
     golem, peers = Golem(), peers_of(args.peer, args.build_peer)
     samples: Samples = defaultdict(list)
     shares: dict[str, list] = defaultdict(list)

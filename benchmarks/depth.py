@@ -9,7 +9,6 @@ and the best of each count.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,7 +18,10 @@ from benchmarks.bandwidth import PlainRead
 from golem_core.cpu import CpuExecutor
 from golem_core.graph.builder import Builder
 from golem_core.graph.program import Program
+from golem_server.bench import arguments as kinds
+from golem_server.commands import Flags
 
+LINES = {"f16": 2.0, "bf16": 2.0, "f32": 4.0, "q8_0": 34 / 32, "q4_0": 18 / 32}  # bytes a number
 BLOCK = 64  # keys that are really computed; the others are copies of them
 
 
@@ -66,8 +68,7 @@ def measure(
     shape: Shape, depth: int, kind: str, threads: int | None, megabytes: int, repeats: int
 ) -> Iterator[str]:
     """A line for a person. megabytes: of keys and values, at least."""
-    line = {"f16": 2.0, "bf16": 2.0, "f32": 4.0, "q8_0": 34 / 32, "q4_0": 18 / 32}[kind]
-    each = 2 * shape.kv * shape.size * line * depth
+    each = 2 * shape.kv * shape.size * LINES[kind] * depth
     program = attentions(shape, max(1, round(megabytes * 2**20 / each)))
     with CpuExecutor(program, context=depth, threads=threads, cache=(kind, kind)) as ex:
         ex.run(columns(shape, BLOCK, 0, 1), ("y",))
@@ -88,20 +89,26 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Flags(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="only shapes whose name contains one of these")
-    parser.add_argument("--threads", type=int, default=None)
-    parser.add_argument("--depths", default="4096,32768", help="comma-separated")
-    parser.add_argument("--types", default="f16,q8_0,q4_0", help="of the cache, comma-separated")
-    parser.add_argument("--megabytes", type=int, default=256, help="of keys and values")
-    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--threads", type=kinds.threads(), default=None)
+    parser.add_argument(
+        "--depths",
+        type=kinds.several(kinds.whole(BLOCK)),
+        default="4096,32768",
+        help="comma-separated",
+    )
+    caches = kinds.several(kinds.among(LINES))
+    parser.add_argument("--types", type=caches, default="f16,q8_0,q4_0", help="of the cache")
+    parser.add_argument("--megabytes", type=kinds.mebibytes, default=256, help="of keys and values")
+    parser.add_argument("--repeats", type=kinds.whole(), default=20)
     asked = parser.parse_args()
     shapes = [s for s in SHAPES if not asked.names or any(name in s.name for name in asked.names)]
     if not shapes:
         parser.error(f"{' '.join(asked.names)}: there are {', '.join(s.name for s in SHAPES)}")
     for shape in shapes:
-        for depth in map(int, asked.depths.split(",")):
-            for kind in asked.types.split(","):
+        for depth in asked.depths:
+            for kind in asked.types:
                 lines = measure(shape, depth, kind, asked.threads, asked.megabytes, asked.repeats)
                 print(*lines, flush=True)
 

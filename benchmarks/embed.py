@@ -11,7 +11,6 @@ turns; besides the clock the processor's seconds are told, which a busy machine 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -27,7 +26,9 @@ from pathlib import Path
 
 from benchmarks import invented_encoder
 from benchmarks.programs import free_port, running
-from ref.peer import Peer
+from golem_server.bench import arguments as kinds
+from golem_server.commands import Flags
+from ref.peer import Peer, PeerError
 
 Samples = dict[str, list[tuple[float, float]]]  # test -> positions a second by clock, processor
 
@@ -98,18 +99,22 @@ def tests() -> dict[str, list[list[int]]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = Flags(description=__doc__.splitlines()[0])
     parser.add_argument("--peer", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--model", type=Path)
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--model", type=kinds.file)
+    parser.add_argument("--threads", type=kinds.threads(), default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=kinds.whole(), default=5)
     args = parser.parse_args()
+    try:
+        peer = Peer.open(args.peer)
+    except PeerError as error:
+        parser.error(str(error))
     with ExitStack() as stack:
         model = args.model
         if model is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             model = invented_encoder.write(Path(folder) / "nomic.gguf")
-        all_servers = servers(stack, model, Peer.open(args.peer), args.threads)
+        all_servers = servers(stack, model, peer, args.threads)
         given = tests()
         for number in range(args.rounds + 1):
             for server in all_servers if number % 2 == 0 else all_servers[::-1]:

@@ -7,14 +7,15 @@ columns in one call; by column, in a call for each, the first of which brings it
 Printed: time by expert over time by column, best of the rounds, which alternate on one thread.
 """
 
-import argparse
 import time
 
 import numpy as np
 
-from benchmarks.linear import WIDTH, matrices
+from benchmarks.linear import CODED, WIDTH, matrices
 from golem_core.cpu import _linear as linear
 from golem_core.cpu.lower import CHUNK_BYTES
+from golem_server.bench import arguments as kinds
+from golem_server.commands import Flags
 
 COLUMNS = (1, 2, 3, 4, 8)
 TYPES = "Q4_0,Q4_K,Q8_0,Q6_K,MXFP4"
@@ -52,16 +53,22 @@ def share(isa: str, type: int, data: np.ndarray, columns: int, rounds: int) -> f
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--types", default=TYPES, help="names, separated by commas")
-    parser.add_argument("--isa", default=linear.isas()[-1])
-    parser.add_argument("--megabytes", type=int, default=80, help="weights: more than the caches")
-    parser.add_argument("--rounds", type=int, default=8)
+    parser = Flags(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--types",
+        type=kinds.several(kinds.among(CODED)),
+        default=TYPES,
+        help="names, separated by commas",
+    )
+    parser.add_argument("--isa", type=kinds.among(linear.isas()), default=linear.isas()[-1])
+    parser.add_argument(
+        "--megabytes", type=kinds.mebibytes, default=80, help="weights: more than the caches"
+    )
+    parser.add_argument("--rounds", type=kinds.whole(), default=8)
     args = parser.parse_args()
-    wanted = args.types.split(",")
     print(f"{'type':8} " + " ".join(f"{n:>5}" for n in COLUMNS) + " columns")
     for type, name, *_ in linear.types():
-        if name in wanted:
+        if name in args.types:
             data = matrices(type, args.megabytes << 20)
             shares = [share(args.isa, type, data, n, args.rounds) for n in COLUMNS]
             print(f"{name:8} " + " ".join(f"{value:5.2f}" for value in shares), flush=True)

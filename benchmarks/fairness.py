@@ -11,7 +11,6 @@ at most, and three times the one alone.
 
 from __future__ import annotations
 
-import argparse
 import time
 from statistics import median
 
@@ -20,16 +19,22 @@ import numpy as np
 from benchmarks.models import add_model, model
 from golem_core.sample import SamplerParams
 from golem_core.schedule import Engine, Job, Request
+from golem_server.bench import arguments as kinds
+from golem_server.commands import Flags
 
 WORST, TIMES = 0.5, 3.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Flags(description=__doc__.splitlines()[0])
     add_model(parser, "qwen3-0.6b:q4_0")
-    parser.add_argument("--prompt", type=int, default=4096, help="positions that are read (4096)")
-    parser.add_argument("--drawing", type=int, default=1, help="conversations that draw (1)")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--prompt", type=kinds.whole(), default=4096, help="positions that are read (4096)"
+    )
+    parser.add_argument(
+        "--drawing", type=kinds.whole(), default=1, help="conversations that draw (1)"
+    )
+    parser.add_argument("--rounds", type=kinds.whole(), default=3)
     arguments = parser.parse_args()
     slots = arguments.drawing + 1
     context = slots * (arguments.prompt + 2048)

@@ -14,7 +14,6 @@ For each grammar, random answers over the file's vocabulary, in one run:
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Collection
 
@@ -23,6 +22,8 @@ import numpy as np
 from golem_core.formats.gguf import GGUF
 from golem_core.sample.grammar import Grammar, Matcher, Vocabulary
 from golem_core.text import load_tokenizer
+from golem_server.bench import arguments as kinds
+from golem_server.commands import Flags
 
 JSON = r"""
 root   ::= object
@@ -121,9 +122,9 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("vocabulary", help="a GGUF file with a tokenizer")
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each grammar (2)")
+    parser = Flags(description=__doc__.splitlines()[0])
+    parser.add_argument("vocabulary", type=kinds.file, help="a GGUF file with a tokenizer")
+    parser.add_argument("--seconds", type=kinds.seconds, default=2.0, help="for each grammar (2)")
     options = parser.parse_args()
     with GGUF.open(options.vocabulary) as file:
         tokenizer = load_tokenizer(file.metadata)

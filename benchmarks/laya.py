@@ -9,7 +9,6 @@ own that waits while the other computes; figures are the best and the median, an
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -19,6 +18,8 @@ from statistics import median
 
 from benchmarks.invented_laya import request, write
 from golem_plugins.laya.checkpoint import CONFIG
+from golem_server.bench import arguments as kinds
+from golem_server.commands import Flags
 
 # Each reads a line and answers with a line: seconds by the clock, seconds of the processor, and
 # one probability, so that nobody can skip the work.
@@ -87,12 +88,14 @@ class Turn:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = Flags(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--python", required=True, help="an interpreter with laya and torch")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--positions", type=int, default=225)
+    parser.add_argument(
+        "--python", type=kinds.program, required=True, help="an interpreter with laya and torch"
+    )
+    parser.add_argument("--threads", type=kinds.threads(), default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=kinds.whole(), default=7)
+    parser.add_argument("--positions", type=kinds.whole(), default=225)
     args = parser.parse_args()
     if not (args.folder / CONFIG).exists():
         write(args.folder)

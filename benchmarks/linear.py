@@ -9,7 +9,6 @@ work on the machine spoils both; the plain read's spread is printed beside, and 
 exceeds 15 % says nothing.
 """
 
-import argparse
 import statistics
 import time
 
@@ -17,8 +16,12 @@ import numpy as np
 
 from golem_core.cpu import _linear as linear
 from golem_core.formats.blocks import by_id, random_blocks
+from golem_server.bench import arguments as kinds
+from golem_server.commands import Flags
 
 WIDTH = 4096
+TYPES = [name for _, name, *_ in linear.types()]
+CODED = [name for _, name, _, _, codes in linear.types() if codes]  # by quantised columns
 COLUMNS = (4, 8, 16, 64)
 
 
@@ -73,33 +76,26 @@ def many_columns(call, data: np.ndarray, rounds: int) -> float:
     return out.size * WIDTH / best / 1e12
 
 
-def chosen(parser: argparse.ArgumentParser, types: str) -> list[str]:
-    """The names of ``--types``, empty for all there are; leaves where one is unknown."""
-    known = [name for _, name, *_ in linear.types()]
-    wanted = types.split(",") if types else known
-    for name in wanted:
-        if name not in known:
-            parser.error(f"--types {name}: there are {', '.join(known)}")
-    return wanted
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--types", default="", help="names, separated by commas (default: all)")
-    parser.add_argument("--isas", default=",".join(linear.isas()[1:]) or "portable")
-    parser.add_argument("--megabytes", type=int, default=400, help="weights read a pass")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser = Flags(description=__doc__.splitlines()[0])
+    types = kinds.several(kinds.among(TYPES))
+    parser.add_argument("--types", type=types, default=TYPES, help="separated by commas (all)")
+    isas = kinds.several(kinds.among(linear.isas()))
+    parser.add_argument("--isas", type=isas, default=linear.isas()[1:] or ["portable"])
+    parser.add_argument(
+        "--megabytes", type=kinds.mebibytes, default=400, help="weights read a pass"
+    )
+    parser.add_argument("--rounds", type=kinds.whole(), default=9)
     args = parser.parse_args()
-    wanted = chosen(parser, args.types)
     heads = " ".join(f"{n:>6}" for n in COLUMNS)
     print(f"{'type':8} {'isa':8} {'GB/s':>6} {'of read':>8} {'spread':>7}   T mul-add/s at {heads}")
     for type, name, _, _, codes in linear.types():
-        if name not in wanted:
+        if name not in args.types:
             continue
         data = matrices(type, args.megabytes << 20)
         few = data[: max(1, (4 << 20) // linear.group_bytes(type, WIDTH))
                    * linear.group_bytes(type, WIDTH)]  # fmt: skip
-        for isa in args.isas.split(","):
+        for isa in args.isas:
             rate, share, spread = one_column(product(isa, type, codes, data, 1), data, args.rounds)
             rates = [
                 many_columns(product(isa, type, codes, few, n), few, args.rounds) for n in COLUMNS

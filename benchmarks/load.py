@@ -12,7 +12,6 @@ MODEL is a file or a shape, as for benchmarks.compare.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -24,6 +23,8 @@ from statistics import median
 
 from benchmarks.compare import file_of, peer_may_fail, peers_of
 from benchmarks.programs import Golem, started
+from golem_server.bench import arguments as kinds
+from golem_server.commands import Flags
 
 CONTEXT = 4096
 STATES = """
@@ -54,11 +55,11 @@ def touch(path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = Flags(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("--peer", action="append", default=[], metavar="FOLDER")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=kinds.threads(), default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=kinds.whole(), default=5)
     parser.add_argument("--models", dest="folder", type=Path, default=Path("models"))
     args = parser.parse_args()
     programs = [Golem(), *peers_of(args.peer, False)]

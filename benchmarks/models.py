@@ -10,17 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from golem_core.model import Model, open_decoder
+from golem_core.model.errors import ModelError
+from golem_server.bench import arguments as kinds
 from golem_server.bench.invented import parse, write_invented
 from golem_server.bench.shapes import SHAPES
 
 
 def add_model(parser: argparse.ArgumentParser, default: str) -> None:
     """The flags that name it; ``default`` is a SHAPE:TYPE."""
-    parser.add_argument("-m", "--model", metavar="FILE", help="a GGUF chat model")
+    parser.add_argument("-m", "--model", type=kinds.file, metavar="FILE", help="a GGUF chat model")
     parser.add_argument(
-        "--random", metavar="SHAPE:TYPE", default=default, help=f"random weights ({default})"
+        "--random",
+        type=kinds.weights,
+        metavar="SHAPE:TYPE",
+        default=default,
+        help=f"weights ({default})",
     )
-    parser.add_argument("-t", "--threads", type=int, default=0, help="cores (0: the physical ones)")
+    parser.add_argument(
+        "-t", "--threads", type=kinds.threads(0), default=0, help="cores (0: the physical ones)"
+    )
 
 
 @contextmanager
@@ -32,7 +40,10 @@ def model(arguments: argparse.Namespace, **options: Any) -> Iterator[Model]:
             shape, mixture = parse(arguments.random)
             path = Path(folder) / f"{shape}-{mixture.lower()}.gguf"
             write_invented(path, SHAPES[shape], mixture, 0)
-        opened = open_decoder(path, threads=arguments.threads or None, **options)
+        try:
+            opened = open_decoder(path, threads=arguments.threads or None, **options)
+        except ModelError as error:
+            raise SystemExit(str(error)) from None
         try:
             yield opened
         finally:

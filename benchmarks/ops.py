@@ -8,7 +8,6 @@ once; GFLOP/s counts two operations a multiply-add, of attention only the keys a
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ from golem_core.graph.builder import Builder
 from golem_core.graph.ops import Rope
 from golem_core.graph.program import Program
 from golem_core.graph.weights import Rotation, Weight
+from golem_server.bench import arguments as kinds
+from golem_server.commands import Flags
 
 RNG = np.random.default_rng(0)
 
@@ -252,15 +253,19 @@ def fill(ex: CpuExecutor, case: Case) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Flags(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="only ops whose line contains one of these")
-    parser.add_argument("--threads", type=int, default=None)
-    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--threads", type=kinds.threads(), default=None)
+    parser.add_argument("--repeats", type=kinds.whole(), default=30)
     asked = parser.parse_args()
+    measured = 0
     for group in (linears, attends, rows, recurrent):
         for case in group():
             if not asked.names or any(name in case.name for name in asked.names):
                 print(measure(case, asked.threads, asked.repeats), flush=True)
+                measured += 1
+    if not measured:
+        parser.error(f"{' '.join(asked.names)}: no op's line contains that; without names all are")
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ with a few calls in a row, and the peak is measured between them. Types of float
 other means (``benchmarks.ops``).
 """
 
-import argparse
-
 import numpy as np
 
-from benchmarks.linear import chosen, seconds
+from benchmarks.linear import CODED, seconds
 from golem_core.cpu import _linear as linear
 from golem_core.formats.blocks import by_id, random_blocks
+from golem_server.bench import arguments as kinds
+from golem_server.commands import Flags
 
 GROUPS, COLUMNS, TURNS, CALLS = 16, 60, 10_000, 4
 
@@ -65,18 +65,22 @@ def peak_rate(best: float) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--types", default="", help="names, separated by commas (default: all)")
-    parser.add_argument("--isas", default=linear.isas()[-1])
-    parser.add_argument("--width", type=int, default=2560, help="a multiple of 256")
-    parser.add_argument("--rounds", type=int, default=100)
+    parser = Flags(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--types", type=kinds.several(kinds.among(CODED)), default=CODED, help="by commas (all)"
+    )
+    isas = kinds.several(kinds.among(linear.isas()))
+    parser.add_argument("--isas", type=isas, default=linear.isas()[-1])
+    parser.add_argument(
+        "--width", type=kinds.whole(256, of=256), default=2560, help="a multiple of 256"
+    )
+    parser.add_argument("--rounds", type=kinds.whole(), default=100)
     args = parser.parse_args()
-    wanted = chosen(parser, args.types)
     products = [
         Product(isa, type, name, args.width)
-        for type, name, _, _, codes in linear.types()
-        if codes and name in wanted
-        for isa in args.isas.split(",")
+        for type, name, *_ in linear.types()
+        if name in args.types
+        for isa in args.isas
     ]
     peak = 0.0
     for _ in range(args.rounds):

@@ -11,19 +11,21 @@ disturb little.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import time
 
 import numpy as np
 
 from benchmarks.bandwidth import PlainRead
-from golem_core.cpu import CpuExecutor, _linear
+from benchmarks.linear import TYPES
+from golem_core.cpu import CpuExecutor
 from golem_core.cpu.weights import WeightStore
 from golem_core.formats.blocks import by_name, random_blocks
 from golem_core.graph.builder import Builder
 from golem_core.graph.program import Program
 from golem_core.graph.weights import Weight
+from golem_server.bench import arguments as kinds
+from golem_server.commands import Flags
 
 REPEATED = 32  # rows that are random; the others repeat them
 HEAD = 256  # a multiple of every block
@@ -86,18 +88,21 @@ def line(program: Program, width: int, columns: int, threads: int, rounds: int) 
 
 
 def main() -> None:
-    names = [name for _, name, *_ in _linear.types()]
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--types", default=",".join(names), help="separated by commas (all)")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--columns", type=int, default=1, help="conversations drawing, 1 to 16")
-    parser.add_argument("--megabytes", type=int, default=1000, help="weights of a pass")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--shape", default="4096x12288", help="width x hidden width")
+    parser = Flags(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--types", type=kinds.several(kinds.among(TYPES)), default=TYPES, help="by commas (all)"
+    )
+    parser.add_argument("--threads", type=kinds.threads(), default=2)
+    parser.add_argument(
+        "--columns", type=kinds.whole(1, 16), default=1, help="conversations drawing, 1 to 16"
+    )
+    parser.add_argument("--megabytes", type=kinds.mebibytes, default=1000, help="weights of a pass")
+    parser.add_argument("--rounds", type=kinds.whole(), default=20)
+    parser.add_argument("--shape", type=kinds.sizes(256), default="4096x12288", help="widths")
     args = parser.parse_args()
-    width, hidden = map(int, args.shape.split("x"))
+    width, hidden = args.shape
     print(f"{'type':8} {'GB/s':>6} {'read':>6} {'share':>7} {'median':>7}")
-    for kind in args.types.split(","):
+    for kind in args.types:
         program = layers(kind, width, hidden, args.megabytes << 20)
         print(
             f"{kind:8} {line(program, width, args.columns, args.threads, args.rounds)}", flush=True

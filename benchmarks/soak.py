@@ -45,8 +45,10 @@ from statistics import mean, median
 
 from benchmarks.mixture import Ask, draw
 from golem_core.pins import Manifest
+from golem_server.bench import arguments as kinds
 from golem_server.bench.invented import write_invented
 from golem_server.bench.shapes import SHAPES
+from golem_server.commands import Flags
 
 ROOT = Path(__file__).parents[1]
 MODELS = ("first", "second")  # copies of one file; only one of them is in memory at a time
@@ -362,14 +364,14 @@ def growth(sizes: list[tuple[float, int]]) -> float | None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", type=Path, help="a GGUF chat model; default: a made one")
-    parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--minutes", type=float, help="instead of --seconds")
-    parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--parallel", type=int, default=8)
+    parser = Flags(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=kinds.file, help="a GGUF chat model; default: a made one")
+    parser.add_argument("--seconds", type=kinds.seconds, default=120)
+    parser.add_argument("--minutes", type=kinds.minutes, help="instead of --seconds")
+    parser.add_argument("--clients", type=kinds.whole(), default=32)
+    parser.add_argument("--parallel", type=kinds.whole(), default=8)
     parser.add_argument("--server", choices=("waitress", "gunicorn"), default="waitress")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=kinds.whole(0), default=1)
     arguments = parser.parse_args()
     if arguments.minutes is not None:
         arguments.seconds = 60 * arguments.minutes

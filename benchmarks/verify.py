@@ -6,7 +6,6 @@ Both read a file that the system holds in memory, by turns; the best of each cou
 the clock and of the processor. What openssl takes for an empty file, its start, is taken off.
 """
 
-import argparse
 import resource
 import subprocess
 import sys
@@ -16,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from golem_core.pins import digest
+from golem_server.bench import arguments as kinds
+from golem_server.commands import Flags
 
 MIB = 1 << 20
 
@@ -64,10 +65,12 @@ def measure(path: Path, empty: Path, rounds: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("file", type=Path, nargs="?", help="default: one that is made")
-    parser.add_argument("--mib", type=int, default=256, help="size of the one that is made")
-    parser.add_argument("--rounds", type=int, default=10)
+    parser = Flags(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=kinds.file, nargs="?", help="default: one that is made")
+    parser.add_argument(
+        "--mib", type=kinds.mebibytes, default=256, help="size of the one that is made"
+    )
+    parser.add_argument("--rounds", type=kinds.whole(), default=10)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="golem-verify-") as folder:
         empty, path = Path(folder) / "empty", arguments.file

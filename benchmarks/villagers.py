@@ -13,7 +13,6 @@ processor's seconds say more than the clock's.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import threading
@@ -26,8 +25,10 @@ import numpy as np
 from golem_core.model import open_decoder
 from golem_core.sample import SamplerParams
 from golem_core.schedule import Engine, Request
+from golem_server.bench import arguments as kinds
 from golem_server.bench.invented import parse, write_invented
 from golem_server.bench.shapes import SHAPES
+from golem_server.commands import Flags
 
 VILLAGERS, TURNS, ENDING, DRAWN = 5, 3, 40, 8
 GREEDY = SamplerParams(temperature=0.0)
@@ -103,16 +104,30 @@ def table(cases: dict[str, tuple[Village, Village]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--random", default="qwen35-9b:q4_k", help="shape and type of the weights")
-    parser.add_argument("--blocks", type=int, default=4, help="of the shape's blocks (4)")
-    parser.add_argument("--width", type=int, default=0, help="another than the shape's; 0: that")
-    parser.add_argument("--sheet", type=int, default=3800, help="tokens of a sheet (3800)")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--checkpoints", type=int, default=3, help="copies a slot keeps (3)")
+    parser = Flags(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--random",
+        type=kinds.weights,
+        default="qwen35-9b:q4_k",
+        help="shape and type of the weights",
+    )
+    parser.add_argument("--blocks", type=kinds.whole(), default=4, help="of the shape's blocks (4)")
+    parser.add_argument(
+        "--width", type=kinds.whole(0, of=256), default=0, help="another than the shape's; 0: that"
+    )
+    parser.add_argument(
+        "--sheet", type=kinds.whole(), default=3800, help="tokens of a sheet (3800)"
+    )
+    parser.add_argument("--threads", type=kinds.threads(), default=len(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--checkpoints", type=kinds.whole(0), default=3, help="copies a slot keeps (3)"
+    )
     args = parser.parse_args()
     name, mixture = parse(args.random)
-    shape = replace(SHAPES[name], blocks=args.blocks)
+    try:
+        shape = SHAPES[name].cut(args.blocks)
+    except ValueError as error:
+        parser.error(str(error))
     if args.width:
         hidden = shape.feed_forward * args.width // shape.width
         shape = replace(shape, width=args.width, feed_forward=hidden)

@@ -18,7 +18,7 @@ from golem_core.graph.values import ProgramError
 from golem_core.graph.weights import WeightError
 from golem_core.model.decoder import LONGEST_CONTEXT, Decoder
 from golem_core.model.describe import OfFile, name_of, refuse_other_kinds, sampling
-from golem_core.model.errors import ModelError
+from golem_core.model.errors import MemoryShort, ModelError
 from golem_core.model.media import Limits, Marks
 from golem_core.model.memory import Estimate, estimate_beside, estimate_program, memory_limit
 from golem_core.model.mlock import lock
@@ -428,9 +428,7 @@ def _check_memory(decoder: Decoder, needs: Estimate, limit: int, slot: int, para
     over = needs.total - limit
     fewer = -(-over // needs.per_position) if needs.per_position else slot
     fitting = (slot - fewer) * parallel // 256 * 256
-    if fitting > 0:
-        raise ModelError(f"{text}; -context {fitting} would fit")
-    raise ModelError(f"{text}; no -context would fit, a smaller model or quantisation may")
+    raise MemoryShort(text, max(0, fitting))
 
 
 def _cache(type_k: str, type_v: str) -> tuple[str, str]:

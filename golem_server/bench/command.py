@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
-from golem_core.cpu.cores import check_threads
 from golem_core.model import open_decoder
+from golem_core.model.decoder import LONGEST_CONTEXT
+from golem_core.model.errors import MemoryShort
+from golem_server.bench import arguments as kinds
 from golem_server.bench.invented import parse, write_invented
 from golem_server.bench.measure import Bench, Case
 from golem_server.bench.profile import lines
@@ -22,7 +24,6 @@ from golem_server.serve import one_line
 from golem_server.stderr import say
 
 PROGRAM = "golem-bench"
-MOST = 1 << 24  # of any count
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,58 +53,25 @@ def _parser() -> argparse.ArgumentParser:
         description="Measures how fast a model reads prompts (pp) and draws tokens (tg).",
         epilog=f"shapes: {' '.join(SHAPES)}; types: {' '.join(MIXTURES)}".lower(),
     )
-    add = parser.add_argument
+    add, cores = parser.add_argument, kinds.several(kinds.threads(0))
+    counts, numbers = kinds.several(kinds.whole(0)), kinds.several(kinds.whole())
     add("-m", "-model", "--model", metavar="FILE", help="a GGUF chat model")
     add("--random", metavar="SHAPE:TYPE", help="random weights, such as qwen3-4b:q4_0")
-    add("--blocks", type=int, help="with --random: only so many of the shape's blocks")
+    add("--blocks", type=kinds.whole(), help="with --random: only so many of the shape's blocks")
     add("--write", metavar="FILE", help="with --random: keep the model there")
-    add("-p", "--n-prompt", type=_counts, default=[512], help="prompt lengths (512; 0 for none)")
-    add("-n", "--n-gen", type=_counts, default=[64], help="tokens to draw (64; 0 for none)")
-    add("-d", "--n-depth", type=_counts, default=[0], help="positions already there (0)")
-    add("-b", "--conversations", type=_positive, default=[1], help="conversations drawing (1)")
-    add("-t", "--threads", type=_counts, default=[0], help="cores (0: those of this process)")
-    add("-r", "--repetitions", type=_number, default=5, help="repeats of each test (5)")
+    add("-p", "--n-prompt", type=counts, default=[512], help="prompt lengths (512; 0 for none)")
+    add("-n", "--n-gen", type=counts, default=[64], help="tokens to draw (64; 0 for none)")
+    add("-d", "--n-depth", type=counts, default=[0], help="positions already there (0)")
+    add("-b", "--conversations", type=numbers, default=[1], help="conversations drawing (1)")
+    add("-t", "--threads", type=cores, default=[0], help="cores (0: those of this process)")
+    add("-r", "--repetitions", type=kinds.whole(), default=5, help="repeats of each test (5)")
     add("-o", "--output", choices=FORMATS, default="table", help="format (table)")
-    add("-w", "--pass-width", type=_positive, default=[None], help="most columns of a pass")
+    add("-w", "--pass-width", type=numbers, default=[None], help="most columns of a pass")
     add("--no-warmup", action="store_true", help="measure a test's first run too")
     add("--profile", action="store_true", help="tell where the time goes, by op and weight")
     add("--executor", choices=("cpu", "reference"), default="cpu", help=argparse.SUPPRESS)
-    add("--seed", type=_seed, default=0, help="of random weights and tokens (0)")
+    add("--seed", type=kinds.whole(0), default=0, help="of random weights and tokens (0)")
     return parser
-
-
-def _counts(text: str) -> list[int]:
-    """ "1,2,4" as numbers."""
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = [-1]
-    if min(numbers) < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 1,2,4")
-    if max(numbers) > MOST:
-        raise argparse.ArgumentTypeError(f"{text!r}: a number may be at most {MOST}")
-    return numbers
-
-
-def _positive(text: str) -> list[int]:
-    numbers = _counts(text)
-    if min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: each must be at least 1")
-    return numbers
-
-
-def _number(text: str) -> int:
-    return _single(_positive(text), text)
-
-
-def _seed(text: str) -> int:
-    return _single(_counts(text), text)
-
-
-def _single(numbers: list[int], text: str) -> int:
-    if len(numbers) > 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no single number")
-    return numbers[0]
 
 
 @contextmanager
@@ -113,12 +81,13 @@ def _model_path(arguments: argparse.Namespace) -> Iterator[Path | None]:
         raise ValueError("-m and --random are two models to measure: give one of them")
     if arguments.model is None and arguments.random is None:
         raise ValueError("give a model with -m FILE, or random weights with --random SHAPE:TYPE")
-    check_threads(max(arguments.threads))
     if arguments.model == "":
         raise ValueError("-m names no file")
     if arguments.model is not None:
         if arguments.write is not None:
             raise ValueError("--write keeps what --random made; there is nothing to write with -m")
+        if arguments.blocks is not None:
+            raise ValueError("--blocks cuts what --random makes; a file given with -m is whole")
         yield Path(arguments.model)
         return
     shape, mixture = parse(arguments.random)
@@ -145,16 +114,24 @@ def _measure(path: Path, arguments: argparse.Namespace) -> list[dict]:
         raise ValueError("nothing to measure: -p and -n are both 0")
     slots = max(case.batch for case in cases)
     positions = max(case.positions for case in cases)
+    if slots * positions > LONGEST_CONTEXT:
+        raise ValueError(
+            f"{slots} conversations (-b) of {positions} positions (-d, -p, -n) are more than "
+            f"{LONGEST_CONTEXT} positions in all"
+        )
     entries = []
     for threads, width in product(arguments.threads, arguments.pass_width):
-        model = open_decoder(
-            path,
-            context=slots * positions,
-            parallel=slots,
-            threads=threads or None,
-            pass_width=width,
-            executor=arguments.executor,
-        )
+        try:
+            model = open_decoder(
+                path,
+                context=slots * positions,
+                parallel=slots,
+                threads=threads or None,
+                pass_width=width,
+                executor=arguments.executor,
+            )
+        except MemoryShort as error:
+            raise ValueError(f"{error.needs}; {_smaller(error.context // slots)}") from None
         bench = Bench(model, arguments.seed)
         try:
             for case in cases:
@@ -166,6 +143,16 @@ def _measure(path: Path, arguments: argparse.Namespace) -> list[dict]:
             bench.close()
             model.close()
     return entries
+
+
+def _smaller(positions: int) -> str:
+    """What to ask for instead, in this command's flags; positions: that would fit each slot."""
+    if positions > 0:
+        return (
+            f"-d, -p and -n that come to {positions} positions would fit, or fewer "
+            "conversations (-b)"
+        )
+    return "fewer --blocks of --random, a narrower --pass-width or a smaller model would fit"
 
 
 def _profiles(entries: list[dict]) -> Iterator[str]:

@@ -43,7 +43,7 @@ class Shape:
     def cut(self, blocks: int) -> Self:
         """Its first blocks only: what is measured of it stays in proportion. Raises ValueError."""
         if not 1 <= blocks <= self.blocks:
-            raise ValueError(f"--blocks {blocks}: {self.size} has 1 to {self.blocks}")
+            raise ValueError(f"--blocks {blocks}: a model of {self.size} has 1 to {self.blocks}")
         return replace(self, blocks=blocks, size=f"{self.size}, {blocks} blocks")
 
 

@@ -137,16 +137,3 @@ def test_the_soak_is_run_by_its_path_from_anywhere(tmp_path):
     environ = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert (done.returncode, "--minutes" in done.stdout) == (0, True), done.stderr
-
-
-@pytest.mark.parametrize(
-    ("module", "arguments"),
-    [("linear", ["--types", "Q4_0,ZZ"]), ("prompts", ["--types", "ZZ"]), ("depth", ["nosuch"])],
-)
-def test_measuring_nothing_is_a_mistake(module, arguments, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [module, *arguments])
-    with pytest.raises(SystemExit) as left:
-        importlib.import_module(f"benchmarks.{module}").main()
-    assert left.value.code == 2
-    said = capsys.readouterr().err
-    assert f"{arguments[-1].split(',')[-1]}: there are " in said

@@ -1,6 +1,7 @@
 """The command: what it prints, and one line for what it cannot do."""
 
 import json
+import re
 
 import pytest
 
@@ -126,7 +127,9 @@ def test_random_weights_are_measured_and_kept_where_asked(tmp_path, monkeypatch,
         ([], "give a model with -m FILE, or random weights with --random"),
         (["-m", "a", "--random", "qwen3-4b"], "-m and --random are two models to measure"),
         (["-m", ""], "-m names no file"),
-        (["-m", "a", "-t", "5000"], "5000 threads: this process may use "),
+        (["-m", "a", "--blocks", "2"], "--blocks cuts what --random makes"),
+        (["--random", "qwen3-4b", "--blocks", "99"], "--blocks 99: a model of 4B has 1 to 36"),
+        (["-m", "a", "-b", "16777216", "-n", "512"], "conversations (-b) of 512 positions"),
         (["-m", "a", "--write", "b"], "--write keeps what --random made"),
         (["-m", "/nowhere.gguf"], "/nowhere.gguf"),
         (["--random", "qwen9"], "there are qwen3-0.6b"),
@@ -138,9 +141,37 @@ def test_what_cannot_be_done_is_one_line_and_1(argv, text, capsys):
     assert error.startswith("golem-bench: ") and text in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("argv", [["-p", "x"], ["-b", "0"], ["-r", "1,2"], ["-n", "-3"]])
-def test_a_bad_number_is_a_usage_error(argv, capsys):
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["-p", "x"], "'x' is no whole number"),
+        (["-b", "0"], "'0': it must be at least 1"),
+        (["-r", "1,2"], "'1,2' is no whole number"),
+        (["-n", "-3"], "'-3': it must be at least 0"),
+        (["--blocks", "0"], "argument --blocks: '0': it must be at least 1"),
+        (["--blocks", "-1"], "argument --blocks: '-1': it must be at least 1"),
+        (["--blocks", "few"], "argument --blocks: 'few' is no whole number"),
+        (["-t", "1,5000"], "5000 threads: this process may use "),
+    ],
+)
+def test_a_bad_number_is_a_usage_error(argv, says, capsys):
     with pytest.raises(SystemExit) as left:
-        main(["-m", "a", *argv])
-    assert left.value.code == 1
-    assert argv[1] in capsys.readouterr().err
+        main(["-m", "a", f"{argv[0]}={argv[1]}" if argv[0][1] == "-" else "".join(argv)])
+    error = capsys.readouterr().err
+    assert left.value.code == 1 and says in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("left_over", "says"),
+    [(-1, "fewer --blocks of --random"), (1 << 20, r"-d, -p and -n that come to \d+ positions")],
+)
+def test_what_memory_is_too_short_for_is_told_in_flags_that_there_are(
+    model, left_over, says, monkeypatch, capsys
+):
+    needs = open_decoder(model, context=256, executor="reference")
+    limit = needs.estimate.weights + needs.estimate.arena + left_over
+    needs.close()
+    monkeypatch.setattr("golem_core.model.open.memory_limit", lambda: limit)
+    assert run("-m", model, "-d", "1000000") == 1
+    error = capsys.readouterr().err
+    assert "GiB are there; " in error and re.search(says, error) and "-context" not in error
