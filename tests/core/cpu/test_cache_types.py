@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from golem_core.cpu import CpuExecutor, features
-from golem_core.formats.blocks import by_name, dequantise
+from golem_core.formats.blocks import by_name, dequantise, quantise
 from golem_core.graph.builder import Builder
 from golem_core.graph.program import Program
 from golem_core.model.memory import estimate_program
 from golem_core.state import Ring, StateError, States
 from golem_core.state.kinds import CACHE_TYPES, turns
 from tests.core.cpu.decoders import decoder, one_pass
+from tests.rounding import hadamard
 
 SETS = features()["available"] + features()["emulated"]
 HEADS, KV, COLUMNS = 4, 2, 90
@@ -27,14 +28,6 @@ def attention(d: int, dv: int) -> Program:
     ring = p.ring("kv", KV, d, dv)
     p.output("y", p.attend(q, k, v, ring, scale=d**-0.5))
     return p.build()
-
-
-def hadamard(n: int) -> np.ndarray:
-    """The orthonormal Walsh-Hadamard matrix in Sylvester's order."""
-    h = np.ones((1, 1))
-    while len(h) < n:
-        h = np.block([[h, h], [h, -h]])
-    return h / np.sqrt(n)
 
 
 def turned(x: np.ndarray, n: int) -> np.ndarray:
@@ -100,6 +93,29 @@ def test_the_result_is_that_of_the_lines_in_the_ring(d, dv, type_k, type_v, isa,
         assert (np.abs(kept - wanted) <= scale * (steps[kind] * 1.01 + least) + 1e-6).all()
     expected = turned(reference(turned(q, turn_k), kept_k, kept_v, d**-0.5), turn_v)
     np.testing.assert_allclose(np.concatenate(rows), expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("isa", SETS)
+@pytest.mark.parametrize("role", [0, 1])
+@pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
+def test_lines_in_blocks_are_the_formats_own_encoding_of_what_was_given(
+    kind, role, isa, monkeypatch
+):
+    """Bit for bit, where nothing is turned: equal values and very different ones, too."""
+    monkeypatch.setenv("GOLEM_CPU", isa)
+    rng, count = np.random.default_rng(5), 8
+    q, k, v = (
+        rng.standard_normal((count, h, w)).astype(np.float32)
+        for h, w in ((HEADS, 96), (KV, 96), (KV, 32))
+    )
+    k[1], v[2], k[3, :, 5] = 3, -0.25, 300
+    ex = CpuExecutor(attention(96, 32), context=64, threads=2, cache=(kind, kind))
+    parts = [slice(0, count)] if role else [slice(i, i + 1) for i in range(count)]
+    for part in parts:
+        runs = np.array([[0, 0, part.stop - part.start, part.start, role]], np.int32)
+        ex.run({"runs": runs, "q": q[part], "k": k[part], "v": v[part]}, wanted=("y",))
+    for kept, given in zip(ex.states.rings["kv"].lines(0, np.arange(count)), (k, v), strict=True):
+        np.testing.assert_array_equal(kept, quantise(given, by_name(kind.upper())))
 
 
 @pytest.mark.parametrize(
