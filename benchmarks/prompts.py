@@ -19,7 +19,7 @@ from golem_core.formats.blocks import by_id, random_blocks
 from golem_server.bench import arguments as kinds
 from golem_server.commands import Flags
 
-GROUPS, COLUMNS, TURNS, CALLS = 16, 60, 10_000, 4
+GROUPS, COLUMNS, TURNS, CALLS = 16, linear.PROMPT_COLUMNS, 10_000, 4
 
 
 class Product:

@@ -84,6 +84,7 @@ cdef extern from *:
 
 ISAS = tuple(golem_set_names[i].decode() for i in range(GOLEM_SET_COUNT))
 Q8_BYTES = sizeof(golem_q8)
+PROMPT_COLUMNS = GOLEM_PROMPT_COLUMNS  # that a call takes at most, how="prompt"
 
 
 def isas():

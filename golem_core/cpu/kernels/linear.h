@@ -47,7 +47,7 @@ typedef struct {
 
 enum { GOLEM_PROMPT_BLOCK = 256 };
 enum { GOLEM_PROMPT_SHIFTS = 10 };                   /* powers of two between the scales of a block */
-enum { GOLEM_PROMPT_COLUMNS = 60 };                  /* that a prompt kernel takes at most */
+enum { GOLEM_PROMPT_COLUMNS = 88 };                  /* that a prompt kernel takes at most */
 
 /* The columns of one product. */
 typedef struct {

@@ -38,7 +38,7 @@ INLINE void prefetch(const uint8_t *p, const int bytes) {
 /* For weights that meet the next columns of a prompt soon. */
 INLINE void prefetch_kept(const uint8_t *p, const int bytes) {
 #pragma GCC unroll 16
-    for (int at = 0; at < bytes; at += 64) _mm_prefetch((const char *)p + AHEAD + at, _MM_HINT_T0);
+    for (int at = 0; at < bytes; at += 64) _mm_prefetch((const char *)p + at, _MM_HINT_T0);
 }
 
 INLINE __m512i broadcast(const void *four_bytes) {

@@ -47,6 +47,9 @@
 enum { ROUNDS = 14, SUMS = 9 };   /* binary logarithms: what rounds a half's x; the unit of sums */
 enum { MOST_ROOM = 6 };           /* a block's largest value takes no more */
 
+/* Bytes by which both groups are fetched before use, those of the next pair behind their ends. */
+enum { PROMPT_AHEAD = 4096 };
+
 /* What to do with the scaled sums of a part: keep them for the part after it; open a chunk's products
  * with both, or add them; or also close the chunk, the first one or another. */
 enum part_role { KEEPS, OPENS, ADDS, STARTS, CLOSES };
@@ -270,9 +273,11 @@ INLINE __m512 centred_low(const enum type type, __m512 scale, __m512 low) {
     return _mm512_fnmadd_ps(low, share, scale);
 }
 
-/* Reads the scales of `count` parts of a group, and finds the unit of whole ones. */
+/* Reads the scales of `count` parts of a group, and finds the unit of whole ones. ahead: bytes to what
+ * is to be fetched meanwhile. */
 INLINE void read_scales_of(const enum type type, const int bits, const int parts, const int head,
-                           const uint8_t *group, const int count, group_scales *to) {
+                           const uint8_t *group, const ptrdiff_t ahead, const int count,
+                           group_scales *to) {
     const int minima = has_minima(type), up = up_of(type);
     const float most = 8160 >> (has_halves(type) + minima);
     const float unit = power_of_2((has_halves(type) ? 15 : 16) - up) / most;
@@ -280,7 +285,7 @@ INLINE void read_scales_of(const enum type type, const int bits, const int parts
     sixes words;
     if (has_sixes(type)) words = load_sixes(group + 64);
     if (has_whole_halves(type)) {
-        prefetch_kept(group, head);
+        prefetch_kept(group + ahead, head);
         const float share = power_of_2(15 - up - whole_up(type));
         to->unit = _mm512_mul_ps(load_halves(group), _mm512_set1_ps(share));
 #pragma GCC unroll 8
@@ -291,7 +296,7 @@ INLINE void read_scales_of(const enum type type, const int bits, const int parts
     for (int i = 0; i < count; i++) {
         const uint8_t *super = group + i / parts * (head + parts * 64 * bits);
         scales *s = &to->read[i];
-        if (i % parts == 0) prefetch_kept(super, head);
+        if (i % parts == 0) prefetch_kept(super + ahead, head);
         *s = pair_scales(type, super, i % parts, parts, &words);
 #pragma GCC unroll 2
         for (int h = 0; h < 1 + has_halves(type); h++) {
@@ -328,7 +333,9 @@ INLINE void make_whole(const enum type type, const int count, group_scales *to) 
 INLINE void prompt_pair(const enum type type, const int bits, const int parts, const int head,
                         const uint8_t *first, const uint8_t *second, int in, const golem_q8 *a,
                         int n, int nc, float *out_first, float *out_second) {
-    const int size = CHUNK / parts * (head + parts * 64 * bits);
+    const int super = head + parts * 64 * bits, size = CHUNK / parts * super;
+    const ptrdiff_t bytes = (in / 32 + parts - 1) / parts * super;
+    const ptrdiff_t skip = second - first == bytes ? bytes : 0;
     const uint8_t *group[2] = {first, second};
     prompt_column columns[GOLEM_PROMPT_COLUMNS];
     /* aligned, which the outs need not be */
@@ -339,13 +346,15 @@ INLINE void prompt_pair(const enum type type, const int bits, const int parts, c
     for (int left = in / 32; left > 0; left -= CHUNK) {
         const int count = left < CHUNK ? left : CHUNK;
         const int pairs = !has_halves(type), starts = left == in / 32;
+        const ptrdiff_t ahead = PROMPT_AHEAD + (group[0] - first + PROMPT_AHEAD < bytes ? 0 : skip);
         place.first = a;
         place.to[0] = left > CHUNK ? sums[0] : out_first;
         place.to[1] = left > CHUNK ? sums[1] : out_second;
         if (count <= 1 + pairs) memset(columns, 0, sizeof columns); /* closed at once */
         for (int g = 0; g < 2; g++) {
-            if (count == CHUNK) read_scales_of(type, bits, parts, head, group[g], CHUNK, &scales[g]);
-            else read_scales_of(type, bits, parts, head, group[g], count, &scales[g]);
+            if (count == CHUNK)
+                read_scales_of(type, bits, parts, head, group[g], ahead, CHUNK, &scales[g]);
+            else read_scales_of(type, bits, parts, head, group[g], ahead, count, &scales[g]);
             p.unit[g] = scales[g].unit;
         }
         for (int i = 0; i < count; i++, a += n) {
@@ -357,7 +366,7 @@ INLINE void prompt_pair(const enum type type, const int bits, const int parts, c
 #pragma GCC unroll 2
             for (int g = 0; g < 2; g++) {
                 const uint8_t *codes = group[g] + at + head + k * 64 * bits;
-                prefetch_kept(codes, 64 * bits);
+                prefetch_kept(codes + ahead, 64 * bits);
                 p.scale[g] = scales[g].scale[i];
                 if (has_minima(type)) p.low[g] = scales[g].low[i];
 #pragma GCC unroll 8
