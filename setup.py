@@ -61,7 +61,7 @@ def extensions():
     built = cythonize(files, compiler_directives=DIRECTIVES) if files else []
     headers = [str(path) for path in Path("golem_core").rglob("*.h")]
     for extension in built:
-        extension.depends = [*extension.depends, *headers]  # those that others include, too
+        extension.depends = [*extension.depends, *headers]  # also what headers include
         extension.extra_compile_args = FLAGS
         extension.extra_link_args = ["-pthread"]
     return built

@@ -1,5 +1,4 @@
 # distutils: sources = golem_core/formats/guard.c
-# distutils: depends = golem_core/formats/guard.h
 # distutils: include_dirs = golem_core/formats
 # cython: language_level=3
 """Memory maps of files that outlive the file: pages that are cut off read as zeros.

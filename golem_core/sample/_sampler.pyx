@@ -1,5 +1,4 @@
 # distutils: sources = golem_core/sample/chain.c golem_core/sample/order.c golem_core/sample/filters.c golem_core/sample/history.c golem_core/sample/draw.c golem_core/sample/row.c golem_core/sample/rng.c
-# distutils: depends = golem_core/sample/chain.h golem_core/sample/rng.h golem_core/sample/constraint.h
 # distutils: include_dirs = golem_core/sample
 # distutils: libraries = m
 """The sampler chain in C: one call draws for every scored row of a pass, without the GIL.

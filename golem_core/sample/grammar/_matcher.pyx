@@ -1,5 +1,4 @@
 # distutils: sources = golem_core/sample/grammar/stacks.c golem_core/sample/grammar/trie.c golem_core/sample/grammar/matcher.c
-# distutils: depends = golem_core/sample/grammar/stacks.h golem_core/sample/grammar/map.h golem_core/sample/grammar/trie.h golem_core/sample/grammar/matcher.h golem_core/sample/constraint.h
 # distutils: include_dirs = golem_core/sample golem_core/sample/grammar
 # distutils: libraries = m
 """Vocabularies as tries, grammars bound to them, and matchers: the C of this package for Python."""
