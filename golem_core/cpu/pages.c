@@ -36,4 +36,6 @@ double golem_touch(golem_pool *pool, uint8_t *pages, int64_t count, int64_t size
     return 1e-9 * (double)atomic_load(&t.nanoseconds);
 }
 
-int golem_collapse(void *page, int64_t size) { return madvise(page, (size_t)size, MADV_COLLAPSE) == 0; }
+int golem_collapse(void *page, int64_t size) {
+    return madvise(page, (size_t)size, MADV_COLLAPSE) == 0;
+}

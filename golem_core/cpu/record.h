@@ -38,19 +38,19 @@ enum {
     GOLEM_BARRIER = 1,       /* all workers meet before the record */
     GOLEM_UNLESS_REPLICA = 2,   /* ... but not where it only waits for a replicated chain */
     GOLEM_REPLICA = 4,
-    GOLEM_PROMPTS = 8        /* only prompt rows are its work: skipped, barrier and all, without them */
+    GOLEM_PROMPTS = 8        /* its work is prompt rows alone: without, skipped, barrier and all */
 };
 enum { GOLEM_REPLICATED = 2 };
 
 enum { GOLEM_SHARES = 4 };   /* of a pass's prompt rows at most: kernels/shares.h */
 
-/* What attend may do with prompt columns: TOGETHER quantise what one key head's queries give, ROUNDED
- * multiply by what is rounded to BF16. */
+/* What attend may do with prompt columns: TOGETHER quantise what one key head's queries give,
+ * ROUNDED multiply by what is rounded to BF16. */
 enum { GOLEM_TOGETHER = 1, GOLEM_ROUNDED = 2 };
 
 enum { GOLEM_SPLIT = 4 };   /* fewer units than this a worker: attend shares out chunks of keys */
 
-enum { GOLEM_NONE = -1, GOLEM_LOCAL = -2 };      /* operand slots: absent; the worker's own scratch */
+enum { GOLEM_NONE = -1, GOLEM_LOCAL = -2 };      /* operand slots: absent; the worker's own */
 
 /* Element e of span a of row r lies at base[slot] + offset + 4 * (r * row + a * span + e * step)
  * bytes; a step of 0 repeats one element. A local operand's rows start at the block's first. */
@@ -186,7 +186,7 @@ typedef struct golem_isa {
     int64_t (*attend_scratch)(int d, int dv, int share, int rels);   /* bytes a worker needs */
     int64_t (*attend_part_bytes)(int dv, int share);                 /* bytes of a chunk's result */
     int panel;                 /* columns of a panel, as in gemm.h */
-    int prompts_apart;         /* whether prompt columns have products of their own, or drawn ones' */
+    int prompts_apart;         /* whether prompt columns have products of their own */
     int (*gemm_pairs)(void);   /* whether BF16 weights meet BF16 columns there */
     int two_groups;            /* whether linear multiplies two groups of float weights at once */
 } golem_isa;

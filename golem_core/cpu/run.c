@@ -14,7 +14,7 @@ typedef struct {
     int from;                /* the first record to run */
     double until;            /* when to stop, 0: never */
     atomic_int stopped_at;   /* record before which worker 0 saw that it is time, or -1 */
-    atomic_int paused;       /* the record after one whose units were left to be taken later, or -1 */
+    atomic_int paused;       /* the record after one whose units were left for later, or -1 */
 } walk;
 
 static void run_block(const golem_record *head, golem_worker *w, int64_t from, int64_t to) {
@@ -77,7 +77,8 @@ static int meets(const golem_pass *pass, const golem_record *record) {
 
 /* Whether workers may leave record i before all of its units are taken: where they meet right after
  * it, so that nobody has begun what comes next. A pass goes on from there with the units taken so
- * far still counted; the first record's are counted anew with every run, so it has no such place. */
+ * far still counted; the first record's are counted anew with every run, so it has no such
+ * place. */
 static int may_pause(const walk *all, int i) {
     const golem_record *next = &all->records[i + 1];
     return i > 0 && i + 1 < all->count && !is_skipped(all->pass, next) && meets(all->pass, next);

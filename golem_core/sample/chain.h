@@ -88,7 +88,8 @@ typedef struct {
     float dry_multiplier, dry_base;
     int dry_allowed_length, dry_last_n;
     DryHeads heads;
-    int32_t *history; /* (history_size) accepted tokens, the prompt's first; kept for the two above */
+    int32_t *history; /* (history_size) accepted tokens, the prompt's first; kept for the two
+                       * above */
     int history_size, history_room;
     int32_t *counts; /* (V) occurrences among the last penalty_last_n, or NULL */
 
@@ -128,8 +129,8 @@ void chain_free(Chain *chain);
  * chain and with new random numbers, as llama-server does. */
 int chain_pick(Chain *chain, Workspace *w, const float *logits);
 
-/* Log-probabilities of raw logits (V): of `token`, and of the `n` best, best first, in ids and values.
- * False when the row is not sound. */
+/* Log-probabilities of raw logits (V): of `token`, and of the `n` best, best first, in ids and
+ * values. False when the row is not sound. */
 bool row_probs(Workspace *w, const float *logits, int token, int n, int32_t *ids, float *values,
                float *of_token);
 /* Takes a token into the windows of the penalties and DRY. False when memory is out. */

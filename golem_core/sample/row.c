@@ -36,8 +36,8 @@ WIDE int row_best(const float *row, int n) {
     return i;
 }
 
-/* Where the next ROW_STEP logits start of which one is above the threshold, looking from `from` on in
- * such steps; past n - ROW_STEP where there are none. */
+/* Where the next ROW_STEP logits start of which one is above the threshold, looking from `from` on
+ * in such steps; past n - ROW_STEP where there are none. */
 WIDE int row_above(const float *row, int from, int n, float threshold) {
     for (; from + ROW_STEP <= n; from += ROW_STEP) {
         int above = 0;

@@ -53,7 +53,8 @@ static uint16_t half_of(int x) {
     return (uint16_t)(bits >> 16);
 }
 
-/* Small whole numbers, so that BF16 products and their sums are exact: x[i] of row m is at x + m. */
+/* Small whole numbers, so that BF16 products and their sums are exact: x[i] of row m is at x +
+ * m. */
 static int computes_right(void) {
     _Alignas(64) int8_t x[16][64], y[16][64];
     _Alignas(64) uint16_t u[16][32], v[16][32];
@@ -106,7 +107,9 @@ int golem_amx_computes(void) {
 static int amx_state;
 
 static void find_state(void) {
-    amx_state = !admits_amx() ? GOLEM_AMX_NONE : golem_amx_computes() ? GOLEM_AMX_WORKS : GOLEM_AMX_WRONG;
+    amx_state = !admits_amx()          ? GOLEM_AMX_NONE
+                : golem_amx_computes() ? GOLEM_AMX_WORKS
+                                       : GOLEM_AMX_WRONG;
 }
 
 int golem_amx_state(void) {

@@ -38,8 +38,8 @@ typedef struct {
 } sequence;
 
 /* in: q, k, v, until, offsets, at. data: rel. f: scale, cap (0: none).
- * i: heads, key heads, d, dv, back, ahead, step, group (0: none), rels, has ring, extent of offsets,
- * GOLEM_TOGETHER and GOLEM_ROUNDED */
+ * i: heads, key heads, d, dv, back, ahead, step, group (0: none), rels, has ring, extent of
+ * offsets, GOLEM_TOGETHER and GOLEM_ROUNDED */
 static attention attention_of(const golem_record *r, golem_worker *w) {
     attention a = {
         .r = r, .w = w, .heads = r->i[0], .kv = r->i[1], .share = r->i[0] / r->i[1], .d = r->i[2],
@@ -85,7 +85,8 @@ static inline void interval(const attention *a, const sequence *s, int64_t row, 
     if (*high > s->last) *high = s->last;
 }
 
-/* One head's result: acc / total, stored, and a drawn column's quantised where a product reads it. */
+/* One head's result: acc / total, stored, and a drawn column's quantised where a product reads
+ * it. */
 static inline void store_head(const attention *a, float *acc, float total, int64_t row, int head) {
     vf by = vset(total > 0 ? 1.0f / total : total == total ? 0.0f : total);
     for (int i = 0; i < a->dv; i += LANES) vstore(acc + i, vmul(vload(acc + i), by));

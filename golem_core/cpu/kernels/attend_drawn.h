@@ -42,7 +42,8 @@ typedef struct {
 
 static int64_t drawn_layout(drawn_scratch *t, char *base, int d, int dv, int share) {
     int64_t at = 0;
-#define TAKE(member, floats) (t->member = (float *)(base + at), at += ((int64_t)(floats) * 4 + 63) / 64 * 64)
+#define TAKE(member, floats) \
+    (t->member = (float *)(base + at), at += ((int64_t)(floats) * 4 + 63) / 64 * 64)
     TAKE(query, share * padded(d));
     TAKE(part, share * LANES * LANES);
     TAKE(scores, share * CHUNK);
@@ -216,7 +217,8 @@ static inline __attribute__((always_inline)) void add_values_of(const char *valu
 static void weigh_chunk(const attention *a, float *scores, int from, int end, chunk_result to) {
     for (int h = 0; h < a->share; h++, scores += CHUNK) {
         vf most = vset(-INFINITY), sum = vzero();
-        for (int j = from / LANES * LANES; j < end; j += LANES) most = vmax(most, vload(scores + j));
+        for (int j = from / LANES * LANES; j < end; j += LANES)
+            most = vmax(most, vload(scores + j));
         to.most[h] = vmax_lane(most);
         most = vset(to.most[h]);
         for (int j = from / LANES * LANES; j < end; j += LANES) {
@@ -228,8 +230,10 @@ static void weigh_chunk(const attention *a, float *scores, int from, int end, ch
     }
 }
 
-/* scores[head][j ..] = what has been multiplied, summed up and bounded; -inf outside of from .. end - 1 */
-static inline void sum_products(const attention *a, const drawn_scratch *t, int j, int from, int end) {
+/* scores[head][j ..] = what has been multiplied, summed up and bounded; -inf outside of
+ * from .. end - 1 */
+static inline void sum_products(const attention *a, const drawn_scratch *t, int j, int from,
+                                int end) {
     static const float steps[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     int all = j >= from && j + LANES <= end;
     vf at = vadd(vload(steps), vset((float)j));
@@ -291,7 +295,8 @@ static void attend_chunk(const attention *a, const drawn_scratch *t, const seque
 static void merge_chunk(const attention *a, chunk_result whole, chunk_result next) {
     int wide = padded(a->dv);
     for (int h = 0; h < a->share; h++) {
-        float most = whole.most[h] < next.most[h] ? next.most[h] : whole.most[h], f[LANES], g[LANES];
+        float most = whole.most[h] < next.most[h] ? next.most[h] : whole.most[h];
+        float f[LANES], g[LANES];
         vf by = vexp_negative(vset(whole.most[h] - most));
         vf other = vexp_negative(vset(next.most[h] - most));
         vstore(f, by);

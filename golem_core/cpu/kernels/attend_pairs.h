@@ -2,13 +2,14 @@
  * anyway: attend_tile.h with keys, queries, weights and values rounded to BF16, two of which a lane
  * multiplies and adds at once.
  *
- * Rounding them moves the next token's distribution by less than a tenth of what the products beside
- * it do (mean KL to the truth of SmolLM2-135M Q4_1 0.00157 -> 0.00168, Gemma 3 270M Q4_K_M 0.00149
+ * Rounding them moves the next token's distribution by less than a tenth of what the products
+ * beside it do (mean KL to the truth of SmolLM2-135M Q4_1 0.00157 -> 0.00168, Gemma 3 270M Q4_K_M
+ * 0.00149
  * -> 0.00141) and halves the time. Programs without such products keep f32, and those of BF16 whose
  * keys lie in rings do.
  *
- * A strip of rows has its scores, its weights and its results of a block before the next strip does:
- * scores stay in the first-level cache, and products hide what weights wait for.
+ * A strip of rows has its scores, its weights and its results of a block before the next strip
+ * does: scores stay in the first-level cache, and products hide what weights wait for.
  *
  * The scratch is attend_tile.h's. keys: (pairs of elements, KEYS), values: (pairs of keys, wide),
  * turned: (rows, pairs of elements), each pair 32 bits; a row of weights lies in the first half of
@@ -39,7 +40,8 @@ PAIRS_INLINE __m512i rounded(vf first, vf second) {
 static inline int element_pairs(int d) { return (d + 31) / 32 * 16; }
 
 /* Elements i .. i + 31 of a line of d, a ring's or of this pass. */
-PAIRS_INLINE __m512i read_pairs(const char *line, const float *plain, int i, int d, const int type) {
+PAIRS_INLINE __m512i read_pairs(const char *line, const float *plain, int i, int d,
+                                const int type) {
     vf x[2];
     if (line && type == RING_BF16 && i + 2 * LANES <= d) return _mm512_loadu_si512(line + 2 * i);
     for (int k = 0; k < 2; k++) {
@@ -75,7 +77,8 @@ PAIRS_INLINE void load_key_pairs(const attention *a, const sequence *s, const ch
                 in[l] = (vf)read_pairs(k ? k + (j + l) * bytes : NULL, plain, i, a->d, type);
             }
             turn16(in, out);
-            for (int l = 0; l < LANES; l++) vstore(t->keys + (int64_t)(i / 2 + l) * KEYS + j, out[l]);
+            for (int l = 0; l < LANES; l++)
+                vstore(t->keys + (int64_t)(i / 2 + l) * KEYS + j, out[l]);
         }
 }
 
@@ -126,7 +129,8 @@ typedef struct {
     int64_t at, bytes[2], some; /* `some` bytes a strip */
 } coming;
 
-static coming block_comes(const attention *a, const sequence *s, int head, int64_t block, int strips) {
+static coming block_comes(const attention *a, const sequence *s, int head, int64_t block,
+                          int strips) {
     const golem_ring *ring = &a->r->ring;
     coming c = {.bytes = {KEYS * ring_line_bytes(ring->type_k, a->d),
                           KEYS * ring_line_bytes(ring->type_v, a->dv)}};
@@ -148,10 +152,10 @@ static inline void fetch_some(coming *c) {
 #else
 enum { STRIP_ROWS = TILE_ROWS };
 
-/* c (STRIP_ROWS, 16 vectors) = or += a (STRIP_ROWS, depth) · b (depth, vectors), pairs by pairs; line:
- * pairs from one row of a to the next; wide: from one line of b, or row of c, to the next. */
-PAIRS_INLINE void multiply_pairs(const float *x, int64_t line, const float *b, int64_t wide, float *c,
-                                 int64_t row, int from, int to, const int vectors,
+/* c (STRIP_ROWS, 16 vectors) = or += a (STRIP_ROWS, depth) · b (depth, vectors), pairs by pairs;
+ * line: pairs from one row of a to the next; wide: from one line of b, or row of c, to the next. */
+PAIRS_INLINE void multiply_pairs(const float *x, int64_t line, const float *b, int64_t wide,
+                                 float *c, int64_t row, int from, int to, const int vectors,
                                  const int keep) {
     __m512 acc[STRIP_ROWS][TILE_VECTORS];
     for (int i = 0; i < STRIP_ROWS; i++)
@@ -219,8 +223,8 @@ PAIRS_INLINE vf power_of(vf x) {
     return (vf)_mm512_add_epi32((__m512i)p, _mm512_slli_epi32((__m512i)n, 23));
 }
 
-/* A row's weights are 2^(factor * (score - most)). most is its largest score so far, or one less than
- * SLACK below that in log2: so results are multiplied anew for few blocks. */
+/* A row's weights are 2^(factor * (score - most)). most is its largest score so far, or one less
+ * than SLACK below that in log2: so results are multiplied anew for few blocks. */
 enum { SLACK = 8 };
 
 /* Weights are from here on those of another `most`. */
@@ -280,7 +284,8 @@ PAIRS_INLINE void attend_block(const attention *a, tile_scratch *t, int first, i
         int count = rows - row < STRIP_ROWS ? rows - row : STRIP_ROWS, from = 0, to = KEYS;
         uint64_t seen[STRIP_ROWS], all = 0;
         if (edge) {
-            for (int i = 0; i < count; i++) all |= seen[i] = seen_by(t, (row + i) / a->share, block);
+            for (int i = 0; i < count; i++)
+                all |= seen[i] = seen_by(t, (row + i) / a->share, block);
             if (!all) continue;
             from = __builtin_ctzll(all), to = KEYS - __builtin_clzll(all);
         }

@@ -76,7 +76,8 @@ static void run_drawn(const attention *a, int *at, progress *g) {
 }
 
 /* A tile of columns by the kernel that is right for the record. */
-static void attend_columns(const attention *a, const sequence *s, int64_t from, int columns, int head) {
+static void attend_columns(const attention *a, const sequence *s, int64_t from, int columns,
+                           int head) {
 #if defined(GOLEM_AVX512)
     if (a->r->i[11] & GOLEM_ROUNDED && !a->rels && multiplies_pairs()) {
         attend_pairs(a, s, from, columns, head);
@@ -121,9 +122,9 @@ static void run_tile(const attention *a, int at, int64_t unit) {
     attend_columns(a, &s, first, (int)(left < columns ? left : columns), (int)(unit % a->kv));
 }
 
-/* The sequences from number `begin` on. Most columns of its share a worker has to itself. The later a
- * column the more keys it sees: the last share is the most work, and where a worker helps with another's
- * the greatest pieces should be over. So a share is worked off from its end. */
+/* The sequences from number `begin` on. Most columns of its share a worker has to itself. The later
+ * a column the more keys it sees: the last share is the most work, and where a worker helps with
+ * another's the greatest pieces should be over. So a share is worked off from its end. */
 static void run_tiles(const attention *a, int begin) {
     golem_worker *w = a->w;
     sequence s;
@@ -152,7 +153,8 @@ static void run_attend(const golem_record *r, golem_worker *w) {
 static int64_t attend_scratch(int d, int dv, int share, int rels) {
     tile_scratch tile;
     drawn_scratch drawn;
-    int64_t a = tile_layout(&tile, 0, d, dv, share, rels), b = drawn_layout(&drawn, 0, d, dv, share);
+    int64_t a = tile_layout(&tile, 0, d, dv, share, rels);
+    int64_t b = drawn_layout(&drawn, 0, d, dv, share);
     return a > b ? a : b;
 }
 

@@ -53,8 +53,10 @@ typedef struct {
 } tile_scratch;
 
 static int64_t tile_layout(tile_scratch *t, char *base, int d, int dv, int share, int rels) {
-    int64_t columns = columns_of_rows(TILE_MOST, share), rows = columns * share + SPARE_ROWS, at = 0;
-#define TAKE(member, bytes) (t->member = (void *)(base + at), at += ((int64_t)(bytes) + 63) / 64 * 64)
+    int64_t columns = columns_of_rows(TILE_MOST, share), at = 0;
+    int64_t rows = columns * share + SPARE_ROWS;
+#define TAKE(member, bytes) \
+    (t->member = (void *)(base + at), at += ((int64_t)(bytes) + 63) / 64 * 64)
     TAKE(keys, (d + 31) / 32 * 32 * KEYS * 4);
     TAKE(values, KEYS * padded(dv) * 4);
     TAKE(scores, rows * KEYS * 4);
@@ -290,7 +292,8 @@ static void weigh_row(const attention *a, tile_scratch *t, int row, int64_t inde
     t->total[row] += vsum(sum);
 }
 
-/* Where the tile of columns from .. from + columns - 1 starts; low and high: what any of them sees. */
+/* Where the tile of columns from .. from + columns - 1 starts; low and high: what any of them
+ * sees. */
 static void tile_begin(const attention *a, const sequence *s, int64_t from, int columns, int head,
                        tile_scratch *t, int64_t *low, int64_t *high) {
     tile_layout(t, a->w->scratch, a->d, a->dv, a->share, a->rels);
@@ -316,7 +319,8 @@ static void tile_begin(const attention *a, const sequence *s, int64_t from, int 
     }
 }
 
-/* Rows of the tile, *first to the one before *end, outside of which none sees a key of the block. */
+/* Rows of the tile, *first to the one before *end, outside of which none sees a key of the
+ * block. */
 static void tile_rows(const attention *a, const tile_scratch *t, int columns, int64_t block,
                       int *first, int *end) {
     *first = columns, *end = 0;
@@ -329,7 +333,8 @@ static void tile_rows(const attention *a, const tile_scratch *t, int columns, in
 }
 
 /* The columns' results, stored and quantised. */
-static void tile_end(const attention *a, const tile_scratch *t, int64_t from, int columns, int head) {
+static void tile_end(const attention *a, const tile_scratch *t, int64_t from, int columns,
+                     int head) {
     int wide = padded(a->dv), width = a->share * a->dv;
     for (int i = 0; i < columns * a->share; i++)
         store_head(a, t->acc + i * wide, t->total[i], from + i / a->share,
@@ -342,7 +347,8 @@ static void tile_end(const attention *a, const tile_scratch *t, int64_t from, in
 }
 
 /* Columns from .. from + columns - 1 of a sequence with one key head. */
-static void attend_tile(const attention *a, const sequence *s, int64_t from, int columns, int head) {
+static void attend_tile(const attention *a, const sequence *s, int64_t from, int columns,
+                        int head) {
     tile_scratch t;
     int64_t low, high;
     tile_begin(a, s, from, columns, head, &t, &low, &high);

@@ -27,8 +27,8 @@ static void largest_k(const float *x, int width, int k, float *value, int32_t *i
 static void rows_top_k(const golem_record *r, golem_worker *w, int64_t from, int64_t to) {
     char *bx = base_of(&r->in[0], w), *bv = base_of(&r->out[0], w), *bi = base_of(&r->out[1], w);
     for (int64_t row = from; row < to; row++)
-        largest_k(unit_at(bx, &r->in[0], row, 0), r->width, r->i[0], unit_at(bv, &r->out[0], row, 0),
-                  (int32_t *)unit_at(bi, &r->out[1], row, 0));
+        largest_k(unit_at(bx, &r->in[0], row, 0), r->width, r->i[0],
+                  unit_at(bv, &r->out[0], row, 0), (int32_t *)unit_at(bi, &r->out[1], row, 0));
 }
 
 /* in: logits, expert_scale. out: experts i32, weights. i: k, normalise. f: scale. scratch: a row */

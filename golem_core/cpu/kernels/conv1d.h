@@ -14,8 +14,8 @@ enum { CONV_WIDE = 256 };      /* channels of a depthwise unit: rows far apart a
 enum { CONV_ROWS = 32 };       /* output rows of a dense unit */
 enum { CONV_PIECE = 256 };     /* output rows of a depthwise unit where no window is kept */
 
-enum { CONV_OUT, CONV_TAPS, CONV_STRIDE, CONV_DILATION, CONV_GROUPS, CONV_RATE, CONV_BEFORE, CONV_FIRST,
-       CONV_UNARY, CONV_IN };
+enum { CONV_OUT, CONV_TAPS, CONV_STRIDE, CONV_DILATION, CONV_GROUPS, CONV_RATE, CONV_BEFORE,
+       CONV_FIRST, CONV_UNARY, CONV_IN };
 
 /* in: x (rows, in). data: kernel, bias or NULL. i: CONV_OUT .. CONV_IN; rate 0: no runs, first: the
  * first row stands for what lies before index 0, unary: kind of what follows or -1 */
@@ -72,7 +72,7 @@ static inline const float *conv_row(const convolution *c, const conv_sequence *s
 
 /* Leaves the last rows of a sequence in its window, channels from .. from + width - 1. */
 static void move_window(const convolution *c, const conv_sequence *s, int from, int width) {
-    for (int64_t k = 0; k < c->before; k++) {     /* ascending: rows are read before they are moved */
+    for (int64_t k = 0; k < c->before; k++) { /* ascending: rows are read before they are moved */
         const float *row = conv_row(c, s, s->count - c->before + k);
         float *to = s->state + k * c->in + from;
         if (row) memmove(to, row + from, (size_t)width * 4);
@@ -119,8 +119,8 @@ static void conv_channels(const convolution *c, const conv_sequence *s, int from
 }
 
 /* kernel: (groups, taps, in / groups, out / groups padded). Rows .. of one block of a group. */
-static void conv_dense(const convolution *c, const conv_sequence *s, int group, int from, int64_t row,
-                       int rows) {
+static void conv_dense(const convolution *c, const conv_sequence *s, int group, int from,
+                       int64_t row, int rows) {
     int groups = c->r->i[CONV_GROUPS], each = c->in / groups, mine = c->out / groups;
     int line = (mine + LANES - 1) / LANES * LANES, left = mine - from;
     int width = left < CONV_CHANNELS ? left : CONV_CHANNELS;
@@ -141,7 +141,8 @@ static void conv_dense(const convolution *c, const conv_sequence *s, int group, 
         int first = group * mine + from;
         float *y = c->y + (s->first / c->stride + row + i) * c->y_row + first;
         FOR_LANES(v, width, count)
-            vwrite(y + v, conv_finish(c, vload(acc + i * CONV_CHANNELS + v), first + v, count), count);
+            vwrite(y + v, conv_finish(c, vload(acc + i * CONV_CHANNELS + v), first + v, count),
+                   count);
     }
 }
 
@@ -168,7 +169,8 @@ static void run_conv1d(const golem_record *r, golem_worker *w) {
                 if (s.state) move_window(&c, &s, from, width);
             } else {
                 int each = blocks / groups;
-                conv_dense(&c, &s, block / each, block % each * CONV_CHANNELS, row, (int)(end - row));
+                conv_dense(&c, &s, block / each, block % each * CONV_CHANNELS, row,
+                           (int)(end - row));
             }
         }
         before += units;

@@ -7,7 +7,8 @@
 
 #include "gemm.h"
 
-enum { MAP_WIDTH, MAP_CHANNELS, MAP_HIGH, MAP_WIDE, MAP_STRIDE, MAP_PAD, MAP_UP, MAP_COLUMNS, MAP_ROWS };
+enum { MAP_WIDTH, MAP_CHANNELS, MAP_HIGH, MAP_WIDE, MAP_STRIDE, MAP_PAD, MAP_UP, MAP_COLUMNS,
+       MAP_ROWS };
 enum { MAP_PANELS = 4 };   /* panels of a unit */
 
 /* What the kernel sees of output pixel `pixel`, as lane `lane` of a panel. */

@@ -18,7 +18,8 @@ enum { DELTA_ROWS = 1 };
 enum { DELTA_PIECE = 64 };    /* rows of a unit */
 enum { DELTA_COLUMNS = 16 };  /* columns of a block: their keys and queries stay in L1 */
 /* Rows asked for before they are needed where the matrix comes from memory. A row of arithmetic is
- * long for what a processor looks ahead by itself: a drawn column takes a third of the time with it. */
+ * long for what a processor looks ahead by itself: a drawn column takes a third of the time with
+ * it. */
 enum { DELTA_AHEAD = 16 };
 
 enum { DELTA_KEYS, DELTA_HEADS, DELTA_K, DELTA_V, DELTA_GROUPED };
@@ -31,14 +32,16 @@ typedef struct {
     int first;                /* of the run: the matrix is not in a cache yet */
 } delta_block;
 
-/* Rows of the matrix through `columns` columns. m: the first row; a row has `size` floats, `vectors`
- * vectors, the last of them with `tail` lanes. at: the first row's place in value and made. */
+/* Rows of the matrix through `columns` columns. m: the first row; a row has `size` floats,
+ * `vectors` vectors, the last of them with `tail` lanes. at: the first row's place in value and
+ * made. */
 static inline __attribute__((always_inline)) void delta_rows(
     const delta_block *t, float *m, int size, int at, int columns, float scale, int fresh,
     const int rows, const int vectors, const int tail) {
     vf x[rows][vectors];
     if (t->first && !fresh)
-        for (int i = 0; i < rows * size; i += LANES) __builtin_prefetch(m + DELTA_AHEAD * size + i, 0);
+        for (int i = 0; i < rows * size; i += LANES)
+            __builtin_prefetch(m + DELTA_AHEAD * size + i, 0);
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++)
             x[r][v] = fresh ? vzero()
@@ -70,8 +73,8 @@ static inline __attribute__((always_inline)) void delta_rows(
 }
 
 /* rows of the matrix from m on, through a block */
-static void delta_piece(const delta_block *t, float *m, int size, int rows, int columns, float scale,
-                        int fresh) {
+static void delta_piece(const delta_block *t, float *m, int size, int rows, int columns,
+                        float scale, int fresh) {
     int vectors = (size + LANES - 1) / LANES, tail = size - (vectors - 1) * LANES, r = 0;
 #define DELTA(ROWS, VECTORS, TAIL)                                                              \
     delta_rows(t, m + (int64_t)r * size, size, r, columns, scale, fresh, ROWS, VECTORS, TAIL)
@@ -101,7 +104,8 @@ static void run_delta_rule(const golem_record *r, golem_worker *w) {
     const golem_pass *p = w->pass;
     int heads = r->i[DELTA_HEADS], size = r->i[DELTA_K], values = r->i[DELTA_V];
     int wide = (size + LANES - 1) / LANES * LANES;
-    int64_t pieces = (values + DELTA_PIECE - 1) / DELTA_PIECE, units = pieces * heads * p->run_count;
+    int64_t pieces = (values + DELTA_PIECE - 1) / DELTA_PIECE;
+    int64_t units = pieces * heads * p->run_count;
     char *in[5], *out = base_of(&r->out[0], w);
     for (int i = 0; i < 5; i++) in[i] = base_of(&r->in[i], w);
     float *room = (float *)w->scratch;
@@ -116,7 +120,8 @@ static void run_delta_rule(const golem_record *r, golem_worker *w) {
         int keys = r->i[DELTA_KEYS];
         int from = r->i[DELTA_GROUPED] ? head / (heads / keys) : head % keys;
         int rows = values - first < DELTA_PIECE ? values - first : DELTA_PIECE;
-        float *m = r->state.base + run[0] * r->state.floats + ((int64_t)head * values + first) * size;
+        float *m = r->state.base + run[0] * r->state.floats +
+                   ((int64_t)head * values + first) * size;
         for (int done = 0; done < run[2]; done += DELTA_COLUMNS) {
             int columns = run[2] - done < DELTA_COLUMNS ? run[2] - done : DELTA_COLUMNS;
             for (int c = 0; c < columns; c++) {

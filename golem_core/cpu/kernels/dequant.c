@@ -69,14 +69,16 @@ VALUES(Q2_K) {
     float d = half_at(block, 80), dmin = half_at(block, 82);
     for (int h = 0; h < 2; h++) {
         int both = block[2 * part + h];
-        affine(d * (float)(both & 15), -(dmin * (float)(both >> 4)), codes + 16 * h, 16, y + 16 * h);
+        affine(d * (float)(both & 15), -(dmin * (float)(both >> 4)), codes + 16 * h, 16,
+               y + 16 * h);
     }
 }
 
 VALUES(Q3_K) {
     float d = half_at(block, 108);
     for (int h = 0; h < 2; h++)
-        scaled(d * (float)(q3_scale(block + 96, 2 * part + h) - 32), codes + 16 * h, 16, 4, y + 16 * h);
+        scaled(d * (float)(q3_scale(block + 96, 2 * part + h) - 32), codes + 16 * h, 16, 4,
+               y + 16 * h);
 }
 
 VALUES(Q4_K) {

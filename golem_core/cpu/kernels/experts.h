@@ -1,10 +1,10 @@
 /* linear_by_expert: every chosen expert's rows are read once, for all the columns that chose it.
  *
  * The other way, column by column, reads an expert again for each of its columns, from the cache at
- * best. It is never the better one: on Zen 5 a chunk taken once for 2, 3, 4 and 8 columns needs 0.70
- * to 0.75, 0.59 to 0.65, 0.50 to 0.56 and 0.37 to 0.44 of the time of taking it once for each (Q4_0,
- * Q4_K, Q8_0, Q6_K, MXFP4; with AVX2 0.62 to 0.78; python -m benchmarks.experts). So there is nothing
- * to choose. With one column both are the same, and its codes are not gathered.
+ * best. It is never the better one: on Zen 5 a chunk taken once for 2, 3, 4 and 8 columns needs
+ * 0.70 to 0.75, 0.59 to 0.65, 0.50 to 0.56 and 0.37 to 0.44 of the time of taking it once for each
+ * (Q4_0, Q4_K, Q8_0, Q6_K, MXFP4; with AVX2 0.62 to 0.78; python -m benchmarks.experts). So there
+ * is nothing to choose. With one column both are the same, and its codes are not gathered.
  *
  * Each worker sorts the pass's (column, choice) pairs by expert for itself; the sort is short and
  * the same for all. A unit is a chunk of one chosen expert's groups. */
@@ -24,8 +24,8 @@ static void gather_codes(const golem_codes *codes, int64_t row, golem_q8 *to, in
 
 /* in: x (rows of `spread` columns each), its codes, experts (rows, k) i32.
  * i: k, experts, 1 where every pair has its own column of x, 0 where a row's pairs share one.
- * scratch: experts + 1 and rows * k ints, then COLUMNS gathered columns of codes (those of floats are
- * read where they lie), then what multiply needs */
+ * scratch: experts + 1 and rows * k ints, then COLUMNS gathered columns of codes (those of floats
+ * are read where they lie), then what multiply needs */
 static void run_experts(const golem_record *r, golem_worker *w) {
     const golem_segment *s = r->segment;
     int rows = (int)w->pass->extents[r->extent], k = r->i[0], experts = r->i[1];
@@ -54,10 +54,12 @@ static void run_experts(const golem_record *r, golem_worker *w) {
     char *scratch = w->scratch;
     w->scratch = gathered + r->i[4];
     int chunk = pairs > drawn && s->quantised >= 0 ? GOLEM_PROMPT_BLOCK / LANES : s->chunk;
-    int chunks = (s->groups + chunk - 1) / chunk, seen = 0, next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
+    int chunks = (s->groups + chunk - 1) / chunk, seen = 0;
+    int next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
     for (int e = 0; e < experts; e++) {
         if (start[e + 1] == start[e]) continue;
-        for (; next < (seen + 1) * chunks; next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed)) {
+        for (; next < (seen + 1) * chunks;
+             next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed)) {
             int from = (next - seen * chunks) * chunk;
             int to = from + chunk < s->groups ? from + chunk : s->groups;
             int64_t read = (int64_t)(to - from) * (s->a.group_bytes + s->b.group_bytes);

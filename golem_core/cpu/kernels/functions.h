@@ -94,8 +94,8 @@ static inline vf vsoftplus(vf x) {
     return vless(vset(20.0f), x, x, y);
 }
 
-/* 1 - erf(z) of z >= 0: t e^(P(t) - z²) with t = 2 / (2 + z); P is a least-maximum fit of degree 8 to
- * ln(erfc(z) / t) + z² over 0 <= z <= 5, off by 2.5e-8. */
+/* 1 - erf(z) of z >= 0: t e^(P(t) - z²) with t = 2 / (2 + z); P is a least-maximum fit of degree 8
+ * to ln(erfc(z) / t) + z² over 0 <= z <= 5, off by 2.5e-8. */
 static inline vf verfc(vf z) {
     static const float fit[] = {-1.2643981f, 0.980526924f, 0.521691978f, -0.537367761f, 1.51788938f,
                                 -2.6935339f, 2.23302817f, -0.905583739f, 0.147747055f};
@@ -114,7 +114,8 @@ static inline vf vunary(int kind, vf x) {
     case GOLEM_EXP: return vexp(x);
     case GOLEM_SOFTPLUS: return vsoftplus(x);
     case GOLEM_GELU_TANH: {   /* x / 2 (1 + tanh u) = x / (1 + e^-2u) */
-        vf u = vmul(vset(-1.5957691216057308f), vmul(x, vmadd(vset(0.044715f), vmul(x, x), vset(1.0f))));
+        vf u = vmul(vset(-1.5957691216057308f),
+                    vmul(x, vmadd(vset(0.044715f), vmul(x, x), vset(1.0f))));
         return vdiv(x, vadd(vset(1.0f), vexp(u)));
     }
     case GOLEM_GELU_ERF: {

@@ -31,7 +31,8 @@ static inline int gemm_lines(int in, int pairs) { return pairs ? (in + 1) / 2 : 
 
 enum { PACKED = 512 };       /* elements of a row rounded at a time */
 
-/* f32 -> BF16 to nearest even, NaN staying one; without branches, so that compilers vectorise it. */
+/* f32 -> BF16 to nearest even, NaN staying one; without branches, so that compilers vectorise
+ * it. */
 static inline void round_bf16(const float *x, uint16_t *to, int count) {
     for (int i = 0; i < count; i++) {
         uint32_t bits;
@@ -97,7 +98,8 @@ static inline __attribute__((always_inline)) void gemm_tile(const float *const *
 }
 
 #if defined(GOLEM_AVX512)
-#define GEMM_PAIRS __attribute__((target("avx512bf16,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
+#define GEMM_PAIRS \
+    __attribute__((target("avx512bf16,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
 
 /* The same of BF16: w[g]: (lines, 16, 2), x: (lines, PANEL, 2) */
 #define GEMM_TILE_PAIRS(NAME, GROUPS)                                                              \
@@ -160,8 +162,8 @@ static const float *gemm_group(const golem_matrix *m, int group, int in, int pai
     return to;
 }
 
-/* Groups from .. to - 1 of a segment times `columns` columns from the `first` on, whose panels begin
- * at x. unpacked: room for the groups of both matrices. */
+/* Groups from .. to - 1 of a segment times `columns` columns from the `first` on, whose panels
+ * begin at x. unpacked: room for the groups of both matrices. */
 static void gemm_unit(product_store *p, const float *x, int pairs, int from, int to, int first,
                       int columns, float *unpacked) {
     const golem_segment *s = p->s;
@@ -179,7 +181,8 @@ static void gemm_unit(product_store *p, const float *x, int pairs, int from, int
     for (int c = 0; c < columns; c += PANEL, x += (int64_t)lines * PANEL) {
         int count = columns - c < PANEL ? columns - c : PANEL;
         for (int g = from; g < to; g += step) {
-            const float *w[2] = {a[g - from], gated ? b[g - from] : g + 1 < to ? a[g - from + 1] : NULL};
+            const float *w[2] = {a[g - from],
+                                 gated ? b[g - from] : g + 1 < to ? a[g - from + 1] : NULL};
             int run = !gated && step == 2 && g + 1 < to ? 2 : 1;
             if (gated && PANEL_GROUPS == 1) {
                 gemm_tiles(w, x, lines, 1, pairs, out);

@@ -1,8 +1,8 @@
 /* gemm of BF16 weights and columns by tiles: two panels of columns against two groups of weights.
  *
  * A panel holds one column after the other here, which are the rows of its tiles; weights lie as
- * AVX-512's pairs do. Registers 0 .. 3 hold sums of (panel, group), 4 and 5 columns, 6 and 7 weights.
- * 32 elements are a tile; the rest of a row is filled up with zeros. */
+ * AVX-512's pairs do. Registers 0 .. 3 hold sums of (panel, group), 4 and 5 columns, 6 and 7
+ * weights. 32 elements are a tile; the rest of a row is filled up with zeros. */
 #ifndef GOLEM_GEMM_AMX_H
 #define GOLEM_GEMM_AMX_H
 
@@ -14,7 +14,8 @@ enum { GEMM_LINES = 16 };   /* pairs of a tile's rows */
 
 /* One step of 16 pairs; x: a column's to the next, bytes. */
 GEMM_TILES static inline __attribute__((always_inline)) void gemm_step(
-    const void *const *w, const void *const *x, ptrdiff_t line, const int groups, const int panels) {
+    const void *const *w, const void *const *x, ptrdiff_t line, const int groups,
+    const int panels) {
 #pragma GCC unroll 2
     for (int p = 0; p < panels; p++) tile_load(4 + p, x[p], line);
 #pragma GCC unroll 2

@@ -91,7 +91,8 @@ static void rows_hadamard(const golem_record *r, golem_worker *w, int64_t from, 
             if (signs && !inverse) v = vmul(v, vread(signs + i, count));
             vwrite(y + i, v, count);
         }
-        for (int i = 0; i < r->width; i += block) (step == 2 ? rotate_by_2 : rotate_by_4)(y + i, block);
+        for (int i = 0; i < r->width; i += block)
+            (step == 2 ? rotate_by_2 : rotate_by_4)(y + i, block);
         if (signs && inverse)
             FOR_LANES(i, r->width, count)
                 vwrite(y + i, vmul(vread(y + i, count), vread(signs + i, count)), count);

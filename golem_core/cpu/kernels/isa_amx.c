@@ -1,5 +1,5 @@
-/* The kernels for x86-64 with AMX: those of AVX-512, but for products of many columns and attention of
- * prompts. isa_amx_emulated.c compiles it without the instructions. */
+/* The kernels for x86-64 with AMX: those of AVX-512, but for products of many columns and attention
+ * of prompts. isa_amx_emulated.c compiles it without the instructions. */
 #include "sets.h"
 
 #if defined(__x86_64__) && (defined(GOLEM_EMULATED) || defined(GOLEM_HAS_AMX))

@@ -46,7 +46,7 @@ typedef struct {
 } golem_q8;
 
 enum { GOLEM_PROMPT_BLOCK = 256 };
-enum { GOLEM_PROMPT_SHIFTS = 10 };                   /* powers of two between the scales of a block */
+enum { GOLEM_PROMPT_SHIFTS = 10 };                   /* powers of two between scales of a block */
 enum { GOLEM_PROMPT_COLUMNS = 88 };                  /* that a prompt kernel takes at most */
 
 /* The columns of one product. */
@@ -74,8 +74,8 @@ typedef void (*golem_pair_fn)(const uint8_t *first, const uint8_t *second, int i
                               const golem_act *a, int c0, int nc, float *out_first,
                               float *out_second);
 
-/* The products of at most GOLEM_PROMPT_COLUMNS prompt columns (quantise_prompt; f32 for float types)
- * with two groups or, where second is NULL, with one. */
+/* The products of at most GOLEM_PROMPT_COLUMNS prompt columns (quantise_prompt; f32 for float
+ * types) with two groups or, where second is NULL, with one. */
 typedef golem_pair_fn golem_prompt_fn;
 
 typedef struct {
@@ -83,11 +83,13 @@ typedef struct {
     const char *name;      /* as GGUF spells it, "Q4_0" */
     int block, bytes;      /* weights and bytes of a block in the file */
     int act;               /* GOLEM_ACT_F32 or GOLEM_ACT_Q8 */
-    /* bytes of one group, a multiple of 64; groups of a matrix follow each other, 64-byte aligned */
+    /* bytes of one group, a multiple of 64; groups of a matrix follow each other, 64-byte
+     * aligned */
     size_t (*group_bytes)(int in);
     /* rows (1 .. 16) consecutive file rows at src -> one group at dst */
     void (*repack)(const uint8_t *src, size_t row_bytes, int rows, int in, uint8_t *dst);
-    /* one row in the file's layout -> f32, by the type's definition (equals the numpy dequantiser) */
+    /* one row in the file's layout -> f32, by the type's definition (equals the numpy
+     * dequantiser) */
     void (*dequant_row)(const uint8_t *src, int in, float *dst);
 } golem_type;
 
@@ -102,15 +104,16 @@ typedef struct golem_linear_isa {
      * The same bits on every instruction set. */
     void (*quantise_row)(const float *x, int in, golem_q8 *q, int n);
     const golem_pair_fn *pair;  /* as dot, or NULL: nothing is gained by two groups at once */
-    /* As quantise_row, for a prompt column or a piece of it that starts at a multiple of 256 and ends
-     * at one or with the column. Per 256 the largest value / 127 is the base, and the scale of 16 is
-     * the least of base * 2^k, k = -10 .. 0, that keeps the codes within -127 .. 127. A NaN or
-     * infinity has the effect it has there, but on all 256; so have values that are almost zero. */
+    /* As quantise_row, for a prompt column or a piece of it that starts at a multiple of 256 and
+     * ends at one or with the column. Per 256 the largest value / 127 is the base, and the scale of
+     * 16 is the least of base * 2^k, k = -10 .. 0, that keeps the codes within -127 .. 127. A NaN
+     * or infinity has the effect it has there, but on all 256; so have values that are almost
+     * zero. */
     void (*quantise_prompt)(const float *x, int in, golem_q8 *q, int n);
     const golem_prompt_fn *prompt;
     int prompt_records;    /* records that a prompt column has for 32 values; 0: one */
-    /* The same for weights that all fit into the last cache and so are found there again by the next
-     * pass, or NULL where it makes no difference. */
+    /* The same for weights that all fit into the last cache and so are found there again by the
+     * next pass, or NULL where it makes no difference. */
     const struct golem_linear_isa *kept;
 } golem_linear_isa;
 
@@ -125,8 +128,8 @@ int golem_type_index(int ggml_id);                  /* -1 when unknown */
 #define GOLEM_DECLARE_LINEAR(NAME) extern const golem_linear_isa golem_linear_##NAME;
 GOLEM_SETS(GOLEM_DECLARE_LINEAR)
 
-/* Whether processor and kernel admit AMX, and it computes what it should. Asks the kernel for leave to
- * use it, once for the process. */
+/* Whether processor and kernel admit AMX, and it computes what it should. Asks the kernel for leave
+ * to use it, once for the process. */
 enum { GOLEM_AMX_NONE, GOLEM_AMX_WRONG, GOLEM_AMX_WORKS };
 #if defined(__x86_64__)
 int golem_amx_state(void);

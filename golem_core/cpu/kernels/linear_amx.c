@@ -1,5 +1,5 @@
-/* The linear kernels with AMX: linear_tiles.h for prompt columns with quantised weights, and those of
- * AVX-512 for everything else. linear_amx_emulated.c compiles it without the instructions. */
+/* The linear kernels with AMX: linear_tiles.h for prompt columns with quantised weights, and those
+ * of AVX-512 for everything else. linear_amx_emulated.c compiles it without the instructions. */
 #include "linear.h"
 
 #if defined(__x86_64__) && (defined(GOLEM_EMULATED) || defined(GOLEM_HAS_AMX))

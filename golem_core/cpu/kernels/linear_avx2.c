@@ -262,7 +262,8 @@ INLINE int32_t code_half(const float *x, float by, int8_t *codes) {
     __m256 inverse = _mm256_set1_ps(by);
     __m256i i0 = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), inverse));
     __m256i i1 = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8), inverse));
-    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(i0, i1), 0xd8); /* to nearest even */
+    /* to nearest even */
+    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(i0, i1), 0xd8);
     _mm_storeu_si128((__m128i *)codes, _mm_packs_epi16(_mm256_castsi256_si128(words),
                                                        _mm256_extracti128_si256(words, 1)));
     return -sum_of(_mm256_add_epi32(i0, i1));

@@ -11,7 +11,8 @@
 #include "linear_layout.h"
 
 /* Inlined wherever used, and compiled for the instruction set: a plain inline function may not use
- * intrinsics. Arguments marked const are constants at every call, so the branches on them vanish. */
+ * intrinsics. Arguments marked const are constants at every call, so the branches on them
+ * vanish. */
 #define TARGET "avx2,fma,f16c"
 #define INLINE static inline __attribute__((always_inline, target(TARGET)))
 

@@ -5,22 +5,23 @@
  * columns side by side in registers. The steps and their order are linear_portable.c's, so the bits
  * are too. Codes of one or two bits are picked out of their bytes by GFNI where there is such: on
  * Zen 5 one column of TQ2_0 is then multiplied at 68 GB/s out of a core's cache, not 50, and one of
- * Q1_0 at 38, not 27 (two groups of it at once: 43). One column is limited by memory: the weights are
- * prefetched AHEAD bytes before use.
+ * Q1_0 at 38, not 27 (two groups of it at once: 43). One column is limited by memory: the weights
+ * are prefetched AHEAD bytes before use.
  */
 #include "linear_avx512.h"
 
 #if defined(__x86_64__)
 #include "linear_avx512_codes.h"
 
-/* Bytes. Zen 5, two threads, 4096 x 12288, in turns: where memory was read at 83 GB/s or more, Q4_K came
- * at 65 to 67 with 6 KiB, 77 to 81 with 8 to 10; where it was at 55, Q4_0 at 50.5 with 6, 52.3 with 8. */
+/* Bytes. Zen 5, two threads, 4096 x 12288, in turns: where memory was read at 83 GB/s or more, Q4_K
+ * came at 65 to 67 with 6 KiB, 77 to 81 with 8 to 10; where it was at 55, Q4_0 at 50.5 with 6, 52.3
+ * with 8. */
 enum { AHEAD = 8192 };
 enum { WIDEST = 8 };  /* columns a block of registers holds */
 
-/* For weights that a pass reads once. They go past the second and the last cache: what these keep of
- * more than they hold is never found again, and keeping it costs 3 to 10 % of memory's rate. Compiled
- * once more (linear_avx512_kept.c) for models that the last cache holds. */
+/* For weights that a pass reads once. They go past the second and the last cache: what these keep
+ * of more than they hold is never found again, and keeping it costs 3 to 10 % of memory's rate.
+ * Compiled once more (linear_avx512_kept.c) for models that the last cache holds. */
 #if defined(GOLEM_KEPT)
 #define HINT _MM_HINT_T0
 #define DOT_TABLE golem_avx512_kept_dot
@@ -245,7 +246,8 @@ GOLEM_FLOAT_TYPES(DOT_FLOAT)
 const golem_group_fn DOT_TABLE[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT) GOLEM_CODE_TYPES(ENTRY_CODES)};
 #define ENTRY_PAIR_FLOAT(NAME, ID, WEIGHTS, BYTES) pair_##NAME,
 #define ENTRY_PAIR(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) pair_##NAME,
-const golem_pair_fn PAIR_TABLE[] = {GOLEM_FLOAT_TYPES(ENTRY_PAIR_FLOAT) GOLEM_CODE_TYPES(ENTRY_PAIR)};
+const golem_pair_fn PAIR_TABLE[] = {
+    GOLEM_FLOAT_TYPES(ENTRY_PAIR_FLOAT) GOLEM_CODE_TYPES(ENTRY_PAIR)};
 
 #if !defined(GOLEM_KEPT)
 #include "linear_avx512_prompt.h"

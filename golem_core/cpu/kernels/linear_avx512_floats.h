@@ -14,9 +14,9 @@ enum { FLOAT_TILE = 6 };        /* columns side by side in registers */
 enum { FLOAT_PIECE = 32768 };   /* bytes of two groups that meet all columns at a time */
 enum { FLOAT_COLUMNS = 64 };    /* columns whose sums may wait */
 
-/* Adds elements 0 .. in - 1 of two groups, met by the values from `from` on of the columns x, to the
- * sums of even and odd elements: even[group], odd[group], from zero when `fresh`; when `last`, even
- * gets both. `in` is even unless last. */
+/* Adds elements 0 .. in - 1 of two groups, met by the values from `from` on of the columns x, to
+ * the sums of even and odd elements: even[group], odd[group], from zero when `fresh`; when `last`,
+ * even gets both. `in` is even unless last. */
 INLINE void float_tile(const enum type type, const int bytes, const uint8_t *first,
                        const uint8_t *second, int in, const float *const *columns_of, int from,
                        const int columns, const int fresh, const int last, float *const *even,
@@ -37,7 +37,8 @@ INLINE void float_tile(const enum type type, const int bytes, const uint8_t *fir
     for (; k + 2 <= in; k += 2, first += 2 * line, second += 2 * line) {
 #pragma GCC unroll 2
         for (int o = 0; o < 2; o++) {
-            __m512 a = load_weights(type, first + o * line), b = load_weights(type, second + o * line);
+            __m512 a = load_weights(type, first + o * line);
+            __m512 b = load_weights(type, second + o * line);
 #pragma GCC unroll 6
             for (int c = 0; c < columns; c++) {
                 __m512 v = _mm512_set1_ps(x[c][k + o]);

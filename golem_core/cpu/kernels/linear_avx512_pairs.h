@@ -15,8 +15,8 @@
 
 enum { CHUNK = 8 }; /* parts that meet all columns: 256 weights, a multiple of every superblock */
 enum { TILE = 4 };  /* columns side by side in registers */
-/* Columns from which a broadcast is to serve two groups: before, eight columns meet one group as soon
- * (57 cycles for 32 x 16 weights of Q4_0 on Zen 5, and 66 to 76 ten, 75 to 88 twelve). */
+/* Columns from which a broadcast is to serve two groups: before, eight columns meet one group as
+ * soon (57 cycles for 32 x 16 weights of Q4_0 on Zen 5, and 66 to 76 ten, 75 to 88 twelve). */
 enum { PAIR_FROM = 10 };
 enum { NEAR = 4096 }; /* bytes; smaller chunks are fetched three ahead, others two */
 
@@ -34,9 +34,9 @@ INLINE scales pair_scales(const enum type type, const uint8_t *super, int i, con
     return load_scales(type, super, i, parts, word, 0);
 }
 
-/* Parts of two groups that meet all columns, and what is fetched meanwhile: in both groups, from the
- * offset `ahead` on, some lines with every part of every tile, so that memory works all the time.
- * Behind the `bytes` of the groups are the next ones: of neighbours, `skip` bytes further. */
+/* Parts of two groups that meet all columns, and what is fetched meanwhile: in both groups, from
+ * the offset `ahead` on, some lines with every part of every tile, so that memory works all the
+ * time. Behind the `bytes` of the groups are the next ones: of neighbours, `skip` bytes further. */
 typedef struct {
     const uint8_t *group[2], *first[2]; /* where the chunk's parts are, and the groups' */
     pair_part part[CHUNK];
@@ -67,8 +67,8 @@ INLINE void read_scales(const enum type type, const int bits, const int parts, c
     }
 }
 
-/* Adds the products of half h of part i with columns whose records are a[0 ..] to sum. Codes are read
- * from the groups and left in the chunk when `fresh`, else found there. */
+/* Adds the products of half h of part i with columns whose records are a[0 ..] to sum. Codes are
+ * read from the groups and left in the chunk when `fresh`, else found there. */
 INLINE void sum_half(const enum type type, const int bits, const int parts, const int head,
                      pair_chunk *p, int i, const int fresh, const int h, const golem_q8 *a,
                      const int columns, __m512i (*sum)[TILE]) {
@@ -92,8 +92,8 @@ INLINE void sum_half(const enum type type, const int bits, const int parts, cons
     }
 }
 
-/* Adds the products of `count` parts with `columns` columns, TILE at most, whose first has its first
- * record of these parts at a, to out[group]. */
+/* Adds the products of `count` parts with `columns` columns, TILE at most, whose first has its
+ * first record of these parts at a, to out[group]. */
 INLINE void add_tile(const enum type type, const int bits, const int parts, const int head,
                      pair_chunk *p, int count, const int fresh, const golem_q8 *a, int n,
                      const int columns, float *const *out) {
@@ -187,7 +187,8 @@ INLINE void add_two(const enum type type, const int bits, const uint8_t *const *
             sum[0][c] = sum[1][c] = less_offset(type, &a[c].minus[h]);
 #pragma GCC unroll 4
         for (int v = 4 * h; v < 4 * h + 4; v++) {
-            __m512i w[2] = {few_bits(bits, packed[0], v, picks), few_bits(bits, packed[1], v, picks)};
+            __m512i w[2] = {few_bits(bits, packed[0], v, picks),
+                            few_bits(bits, packed[1], v, picks)};
 #pragma GCC unroll 3
             for (int c = 0; c < columns; c++) {
                 __m512i q = broadcast(a[c].q + 4 * v);

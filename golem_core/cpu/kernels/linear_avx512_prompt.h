@@ -10,21 +10,23 @@
  * 32 weights of two groups are unpacked into sixteen registers and meet all columns, one after the
  * other; what the columns have so far waits in L1. So nothing unpacked is stored and loaded again.
  * Each column's sums are scaled while those of the next are formed. Counted, 32 x 16 weights and a
- * column take 8.75 instructions of the two units that multiply, 9.25 with minima or scales of halves:
- * 4.4 and 4.6 cycles. Measured on Zen 5, with all that unpacks and reads scales: 4.8 and 5.1.
+ * column take 8.75 instructions of the two units that multiply, 9.25 with minima or scales of
+ * halves: 4.4 and 4.6 cycles. Measured on Zen 5, with all that unpacks and reads scales: 4.8
+ * and 5.1.
  *
  * Bits. Codes are unpacked as w + 128, where w is the weight's value, times 2^up_of its type, and
- * -128 .. 127. Let H be the largest of the sums of magnitudes of the sixteens' codes, each << k; then
- * the shifts are e = k + room, with which 2^22 <= H << room < 2^23 (but where that takes more than
- * MOST_ROOM). So a sum of sixteen products, shifted, stays below 2^30 by what rounds it:
+ * -128 .. 127. Let H be the largest of the sums of magnitudes of the sixteens' codes, each << k;
+ * then the shifts are e = k + room, with which 2^22 <= H << room < 2^23 (but where that takes more
+ * than MOST_ROOM). So a sum of sixteen products, shifted, stays below 2^30 by what rounds it:
  *
  *   part, of two halves       x = (sum0 << e0) + (sum1 << e1), |x| < 2^31;  x >> 16 has 16 bits
  *   half with its own scale   x = sum << e,                    |x| < 2^30;  x >> 15 has 16 bits
  *
- * which is rounded to nearest, for the sums start at 2^(14 - e) (from e = 15 on, one bit is cut off).
- * Minima multiply the columns' sums, which have 16 bits by the same shifts; there a minimum is that
- * of the codes' middle. Eight parts' products and minima, both at the most, stay below 2^31: scales
- * and minima are whole numbers up to MOST, a little less than that allows, in units that each row and 256 weights has for itself.
+ * which is rounded to nearest, for the sums start at 2^(14 - e) (from e = 15 on, one bit is cut
+ * off). Minima multiply the columns' sums, which have 16 bits by the same shifts; there a minimum
+ * is that of the codes' middle. Eight parts' products and minima, both at the most, stay below
+ * 2^31: scales and minima are whole numbers up to MOST, a little less than that allows, in units
+ * that each row and 256 weights has for itself.
  *
  *                           terms of 256 weights      MOST
  *   parts                   8                         8160
@@ -32,12 +34,12 @@
  *   halves                  16                        4080
  *   halves with minima      16 + 16                   2040
  *
- * All this adds less than a thousandth to the square of what the columns' 8 bits lose, 3 where a few
- * values are a hundred times the others.
+ * All this adds less than a thousandth to the square of what the columns' 8 bits lose, 3 where a
+ * few values are a hundred times the others.
  *
  * In a record, e[h] is the shift, minus[h] what a half's sum starts with: -128 times the sum of its
- * codes, and what rounds; base the scale at e = 0; and sums those of this part's values and of the one
- * before it, in units of 2^SUMS base.
+ * codes, and what rounds; base the scale at e = 0; and sums those of this part's values and of the
+ * one before it, in units of 2^SUMS base.
  */
 #ifndef GOLEM_LINEAR_AVX512_PROMPT_H
 #define GOLEM_LINEAR_AVX512_PROMPT_H
@@ -50,8 +52,8 @@ enum { MOST_ROOM = 6 };           /* a block's largest value takes no more */
 /* Bytes by which both groups are fetched before use, those of the next pair behind their ends. */
 enum { PROMPT_AHEAD = 4096 };
 
-/* What to do with the scaled sums of a part: keep them for the part after it; open a chunk's products
- * with both, or add them; or also close the chunk, the first one or another. */
+/* What to do with the scaled sums of a part: keep them for the part after it; open a chunk's
+ * products with both, or add them; or also close the chunk, the first one or another. */
 enum part_role { KEEPS, OPENS, ADDS, STARTS, CLOSES };
 
 /* Sums of the halves of a part with one column, [half][group]. */
@@ -59,15 +61,15 @@ typedef struct {
     __m512i of[2][2];
 } part_sums;
 
-/* A part of two groups as columns meet it. scale, low: of two parts or halves in each lane, those in
- * the low 16 bits of the first. */
+/* A part of two groups as columns meet it. scale, low: of two parts or halves in each lane, those
+ * in the low 16 bits of the first. */
 typedef struct {
     __m512i w[2][8], scale[2], low[2];
     __m512 unit[2];
 } prompt_part;
 
-/* The scales of a group's chunk, as read and as whole numbers, by part. inverse: what makes those of
- * these; unit: what sums of products with them are to be multiplied by. */
+/* The scales of a group's chunk, as read and as whole numbers, by part. inverse: what makes those
+ * of these; unit: what sums of products with them are to be multiplied by. */
 typedef struct {
     scales read[CHUNK];
     __m512i scale[CHUNK], low[CHUNK];
@@ -129,7 +131,8 @@ INLINE __m512i load_upper(const int bits, const uint8_t *part, const int v) {
 }
 
 /* Vector v of a part as bytes that are 128 more than what they stand for, times 2^up_of. */
-INLINE __m512i load_centred(const enum type type, const int bits, const uint8_t *part, const int v) {
+INLINE __m512i load_centred(const enum type type, const int bits, const uint8_t *part,
+                            const int v) {
     const int up = up_of(type), offset = offset_of(type);
     if (bits < 8 && up == 8 - bits) return load_upper(bits, part, v);
     __m512i x = load_code(type, bits, part, v);
@@ -317,7 +320,8 @@ INLINE void make_whole(const enum type type, const int count, group_scales *to) 
     if (has_whole_halves(type)) return;
     for (int i = !halves; i < count; i += 2 - halves) {
         const scales *low = &to->read[i - !halves], *high = &to->read[i];
-        to->scale[i] = both_words(whole(low->scale[0], inverse), whole(high->scale[halves], inverse));
+        to->scale[i] =
+            both_words(whole(low->scale[0], inverse), whole(high->scale[halves], inverse));
         if (minima)
             to->low[i] = both_words(whole(low->low[0], inverse), whole(high->low[halves], inverse));
     }

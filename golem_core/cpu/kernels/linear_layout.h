@@ -27,8 +27,8 @@
  *   IQ4_XS        d[16], 32 bytes unused, [8][16] signed bytes: the scale of each part
  *
  * "Sixes": two 6-bit numbers a part, eight parts, in 3 x 16 words of 32 bits. Word k of row r holds
- * parts 2 k and 2 k + 1 in its low 24 bits (first, second, first, second); its top byte is byte k of
- * the same 24 bits for parts 6 and 7.
+ * parts 2 k and 2 k + 1 in its low 24 bits (first, second, first, second); its top byte is byte k
+ * of the same 24 bits for parts 6 and 7.
  */
 #ifndef GOLEM_LINEAR_LAYOUT_H
 #define GOLEM_LINEAR_LAYOUT_H
@@ -120,9 +120,9 @@ static inline float f32_of_f16(uint16_t h) {
     return float_of_bits(sign | bits);
 }
 
-/* Sixteen drawn values whose largest magnitude has these bits (magnitudes order as their bits do, and
- * NaN is above infinity): their scale, and what to multiply them with before rounding, 0 where the
- * codes are to be zero. */
+/* Sixteen drawn values whose largest magnitude has these bits (magnitudes order as their bits do,
+ * and NaN is above infinity): their scale, and what to multiply them with before rounding, 0 where
+ * the codes are to be zero. */
 static inline void scale_of(uint32_t largest, float *inverse, float *d) {
     float amax = float_of_bits(largest);
     int finite = largest < 0x7f800000, used = finite && amax >= 1e-30f;
@@ -130,9 +130,9 @@ static inline void scale_of(uint32_t largest, float *inverse, float *d) {
     *d = used ? amax / 127.0f : finite ? 0.0f : float_of_bits(0x7fc00000);
 }
 
-/* A prompt's sixteen with that largest magnitude, beside others with the base 1 / per_base: k of their
- * scale base * 2^k. 127.5 is 1.9921875 * 2^6: from that mantissa on a code would round to 128, and
- * the addition carries. */
+/* A prompt's sixteen with that largest magnitude, beside others with the base 1 / per_base: k of
+ * their scale base * 2^k. 127.5 is 1.9921875 * 2^6: from that mantissa on a code would round to
+ * 128, and the addition carries. */
 static inline int prompt_exponent(uint32_t largest, float per_base) {
     int k = (int)((bits_of_float(float_of_bits(largest) * per_base) + 0x10000) >> 23) - 133;
     return k < -GOLEM_PROMPT_SHIFTS ? -GOLEM_PROMPT_SHIFTS : k;

@@ -1,8 +1,8 @@
 /* Group dot products and the quantiser with NEON and its dot products of bytes (FEAT_DotProd).
  *
  * Four rows are the four lanes; sixteen activations of a column are one register, whose words are
- * multiplied with a vector of codes by their number. Codes below 64 go in as they are, and sums start
- * at what the offset of all of them adds up to. The steps in f32 and their order are
+ * multiplied with a vector of codes by their number. Codes below 64 go in as they are, and sums
+ * start at what the offset of all of them adds up to. The steps in f32 and their order are
  * linear_portable.c's, so the bits are too.
  */
 #include "linear.h"

@@ -1,7 +1,7 @@
 /* Codes and scales of a part in NEON registers: a quarter of a group, four rows, at a time.
  *
- * Pointers called part, super and words are those of the group plus the quarter's offset: vectors of
- * the four quarters alternate in memory, 16 bytes each.
+ * Pointers called part, super and words are those of the group plus the quarter's offset: vectors
+ * of the four quarters alternate in memory, 16 bytes each.
  */
 #ifndef GOLEM_LINEAR_NEON_CODES_H
 #define GOLEM_LINEAR_NEON_CODES_H
@@ -18,7 +18,9 @@ typedef struct {
     float32x4_t scale[2], low[2]; /* [0] of the part or [0], [1] of its halves */
 } scales;
 
-INLINE uint8x16_t load_vector(const uint8_t *part, int vector) { return vld1q_u8(part + 64 * vector); }
+INLINE uint8x16_t load_vector(const uint8_t *part, int vector) {
+    return vld1q_u8(part + 64 * vector);
+}
 
 INLINE uint8x16_t shifted(uint8x16_t x, const int left) {
     return left >= 0 ? x << left : x >> -left;
@@ -28,8 +30,8 @@ INLINE int8x16_t looked_up(const int8_t *values, uint8x16_t index) {
     return vqtbl1q_s8(vld1q_s8(values), index);
 }
 
-/* What is to be subtracted from codes to get their value: its binary logarithm, or -1 where the codes
- * are the values. */
+/* What is to be subtracted from codes to get their value: its binary logarithm, or -1 where the
+ * codes are the values. */
 INLINE int offset_of(const enum type type) {
     switch (type) {
     case T_Q4_0: return 3;

@@ -157,7 +157,8 @@ INLINE void add_part(const enum type type, const struct part *o, const golem_q8 
                     part.w[r][k] = (int8_t)value_of(T_##NAME, (uint8_t)part.w[r][k]);             \
             load_scales(T_##NAME, super, i, COLS / 32, &part);                                    \
             for (int c = 0; c < nc; c++)                                                          \
-                add_part(T_##NAME, &part, a->q + (size_t)b * a->n + c0 + c, out + GOLEM_GROUP * c); \
+                add_part(T_##NAME, &part, a->q + (size_t)b * a->n + c0 + c,                       \
+                         out + GOLEM_GROUP * c);                                                  \
         }                                                                                         \
     }
 GOLEM_CODE_TYPES(DOT)

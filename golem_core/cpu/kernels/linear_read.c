@@ -1,5 +1,5 @@
-/* What no product can exceed, measured beside it in benchmarks: a plain read of memory, and products
- * of bytes that need nothing else. */
+/* What no product can exceed, measured beside it in benchmarks: a plain read of memory, and
+ * products of bytes that need nothing else. */
 #include "linear_read.h"
 
 #include <string.h>

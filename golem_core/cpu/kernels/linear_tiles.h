@@ -104,7 +104,8 @@ TILES_INLINE void unpack_chunk(const enum type type, const int bits, const int p
     }
 }
 
-/* Where 16 columns' records of a chunk lie: part i of column c at at + i · line + c · tile_column. */
+/* Where 16 columns' records of a chunk lie: part i of column c at at + i · line + c ·
+ * tile_column. */
 typedef struct {
     const tile_column *at;
     ptrdiff_t line;       /* bytes */
@@ -214,7 +215,8 @@ TILES_INLINE void add_columns(const enum type type, const int span, tile_chunk *
         }
 }
 
-/* Sums: 16 columns of 16 rows; weights: 16 rows of 64 bytes, columns: 64 bytes, half with halves. */
+/* Sums: 16 columns of 16 rows; weights: 16 rows of 64 bytes, columns: 64 bytes, half with
+ * halves. */
 TILES_INLINE void configure(const enum type type) {
     const int halves = has_halves(type);
     tile_shapes s = {0};

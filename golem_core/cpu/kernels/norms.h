@@ -48,7 +48,8 @@ static void rows_layer_norm(const golem_record *r, golem_worker *w, int64_t from
         FOR_LANES(i, r->width, count) vwrite(y + i, vsub(vread(x + i, count), mean), count);
         double rest = sum_of(y, r->width) / r->width;
         double variance = sum_of_squares(y, r->width) / r->width - rest * rest;
-        vf left = vset((float)rest), inverse = vset((float)(1.0 / sqrt(variance + (double)r->f[0])));
+        vf left = vset((float)rest);
+        vf inverse = vset((float)(1.0 / sqrt(variance + (double)r->f[0])));
         FOR_LANES(i, r->width, count) {
             vf v = vmul(vsub(vread(y + i, count), left), inverse);
             if (weight) v = vmul(v, vread(weight + i, count));
@@ -87,8 +88,8 @@ enum { QUANTISED_AT_ONCE = 8 };      /* blocks of 32 whose rest waits on the sta
 
 /* A row as two columns of codes: itself, and what rounding it left. Their products add up to one
  * with activations of about 15 bits. */
-static void quantise_twice(const golem_linear_isa *linear, const float *x, int width, golem_q8 *codes,
-                           int n) {
+static void quantise_twice(const golem_linear_isa *linear, const float *x, int width,
+                           golem_q8 *codes, int n) {
     float rest[QUANTISED_AT_ONCE * GOLEM_ACT_BLOCK];
     for (int i = 0; i < width; i += QUANTISED_AT_ONCE * GOLEM_ACT_BLOCK) {
         int left = width - i, piece = QUANTISED_AT_ONCE * GOLEM_ACT_BLOCK;
@@ -104,8 +105,8 @@ static void quantise_twice(const golem_linear_isa *linear, const float *x, int w
     }
 }
 
-/* in: x (rows, width). out: golem_codes. i: planes of drawn rows, 1 or 2; whether only prompt rows are
- * to be quantised */
+/* in: x (rows, width). out: golem_codes. i: planes of drawn rows, 1 or 2; whether only prompt rows
+ * are to be quantised */
 static void rows_quantise(const golem_record *r, golem_worker *w, int64_t from, int64_t to) {
     char *bx = base_of(&r->in[0], w);
     golem_codes codes = codes_of(w, base_of(&r->out[0], w), w->pass->extents[r->extent],

@@ -20,9 +20,10 @@ enum { PAIRED = 10 };
 /* Groups of a gate that few columns meet before those of what it gates, at most: memory is fastest
  * where it is read in order. */
 enum { IN_ORDER = 4 };
-/* Groups of a prompt whose results wait in the first-level cache until a column's are stored one after
- * the other, SERIES of them: columns lie far apart, often by a power of two, so that few of their lines
- * have room in a cache. Measured on Zen 5 with Qwen3-0.6B: 1.05 times as fast as two at a time. */
+/* Groups of a prompt whose results wait in the first-level cache until a column's are stored one
+ * after the other, SERIES of them: columns lie far apart, often by a power of two, so that few of
+ * their lines have room in a cache. Measured on Zen 5 with Qwen3-0.6B: 1.05 times as fast as two at
+ * a time. */
 
 /* Types of at most 8 / 3 bits a weight gain from two groups at once with any number of columns but
  * one: a single one only with types of one bit. */
@@ -84,8 +85,8 @@ static int finish_of(const product_store *p, int paired, int count) {
     return sum && p->operand[0] && s->finish[0].operand.step == 1 ? FINISH_SUM : FINISH_ANY;
 }
 
-/* Raw products of `run` groups from `group` on with columns first .. : that of group i and column c at
- * a + (i * wide + c) * LANES. b: those of the pair's second matrix, or NULL. */
+/* Raw products of `run` groups from `group` on with columns first .. : that of group i and column c
+ * at a + (i * wide + c) * LANES. b: those of the pair's second matrix, or NULL. */
 typedef struct {
     const float *a, *b;
     int group, run, wide, first, columns;
@@ -110,7 +111,8 @@ static inline __attribute__((always_inline)) void finish_columns(const product_s
                 x = vmul(vsilu(x), vload(of->b + at));
             } else if (kind == FINISH_ANY) {
                 x = scaled(&s->a, x, row, count);
-                if (of->b) x = vmul(vunary(s->gate, x), scaled(&s->b, vload(of->b + at), row, count));
+                if (of->b)
+                    x = vmul(vunary(s->gate, x), scaled(&s->b, vload(of->b + at), row, count));
                 x = finished(s, p->operand, x, column, row, count);
             }
             vwrite(to, x, count);
@@ -128,8 +130,9 @@ static void finish_groups(const product_store *p, const raw_products *of) {
     }
 }
 
-/* Where results of `run` groups from `group` on are going to be added and stored: a column's are far from
- * those of the next, which no processor foresees. They arrive while the products are formed. */
+/* Where results of `run` groups from `group` on are going to be added and stored: a column's are
+ * far from those of the next, which no processor foresees. They arrive while the products are
+ * formed. */
 static void fetch_results(const product_store *p, int group, int run, int first, int columns) {
     const golem_segment *s = p->s;
     int sum = s->finishes && p->operand[0] && s->finish[0].operand.step == 1;
@@ -138,7 +141,8 @@ static void fetch_results(const product_store *p, int group, int run, int first,
         for (int row = group * LANES; row < (group + run) * LANES; row += LANES) {
             __builtin_prefetch(p->store + column * s->store.row + row, 1);
             if (sum)
-                __builtin_prefetch((float *)p->operand[0] + column * s->finish[0].operand.row + row);
+                __builtin_prefetch((float *)p->operand[0] + column * s->finish[0].operand.row +
+                                   row);
         }
     }
 }
@@ -153,8 +157,8 @@ static void quantise_stage(const product_store *p, int first, int columns) {
     }
 }
 
-/* Raw products of columns with two planes of codes, (2 · columns, 16) a group: each column's two add
- * up. */
+/* Raw products of columns with two planes of codes, (2 · columns, 16) a group: each column's two
+ * add up. */
 static void join_planes(float *out, int groups, int columns) {
     for (; groups > 0; groups--, out += 2 * columns * LANES)
         for (int c = 0; c < columns; c++)
@@ -189,17 +193,17 @@ static void products_in_order(const golem_linear_isa *linear, int prompt, const 
                     out + wide * LANES);
 }
 
-/* Groups from .. to - 1 of a segment over columns begin .. end - 1 of act, whose codes are golem_codes
- * of all columns, or lie n apart where act says so and one call takes all: the first `drawn` columns
- * have `planes` each. expert selects the matrices; rows are where the columns go among the `stored`
- * rows of the store, of which stored_drawn are drawn, NULL: as they are. */
+/* Groups from .. to - 1 of a segment over columns begin .. end - 1 of act, whose codes are
+ * golem_codes of all columns, or lie n apart where act says so and one call takes all: the first
+ * `drawn` columns have `planes` each. expert selects the matrices; rows are where the columns go
+ * among the `stored` rows of the store, of which stored_drawn are drawn, NULL: as they are. */
 static void multiply(const golem_segment *s, golem_worker *w, const golem_act *act, int planes,
                      int columns, int drawn, int begin, int end, int from, int to, int64_t expert,
                      const int32_t *rows, int64_t stored, int64_t stored_drawn) {
     const golem_linear_isa *linear = w->pass->linear;
     const uint8_t *ga = s->a.groups + expert * s->a.expert_bytes;
     const uint8_t *gb = s->b.groups ? s->b.groups + expert * s->b.expert_bytes : NULL;
-    float sums[SERIES * COLUMNS * LANES];   /* of groups in a row; those of the second matrix are b */
+    float sums[SERIES * COLUMNS * LANES]; /* of groups in a row; those of the second matrix are b */
     product_store p = {.s = s, .w = w, .store = (float *)base_of(&s->store, w), .rows = rows,
                        .stage = (float *)w->scratch, .from = from, .width = (to - from) * LANES};
     if (s->quantised >= 0)
@@ -222,7 +226,8 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
         int most = gb ? prompt || wide >= PAIRED ? 1 : COLUMNS / wide : prompt ? SERIES : 2;
         if (!prompt && most > IN_ORDER) most = IN_ORDER;
         for (int g = from, run; g < to; g += run) {
-            const uint8_t *group = ga + g * s->a.group_bytes, *other = gb ? gb + g * s->b.group_bytes : NULL;
+            const uint8_t *group = ga + g * s->a.group_bytes;
+            const uint8_t *other = gb ? gb + g * s->b.group_bytes : NULL;
             run = to - g < most ? to - g : most;
             if (prompt && !p.codes.q) fetch_results(&p, g, run, first, count);
             if (gb && run == 1) {
@@ -230,7 +235,8 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
                             wide, a, b);
             } else {
                 products_in_order(linear, prompt, &s->a, group, run, s->in, &here, at, wide, a);
-                if (gb) products_in_order(linear, prompt, &s->b, other, run, s->in, &here, at, wide, b);
+                if (gb)
+                    products_in_order(linear, prompt, &s->b, other, run, s->in, &here, at, wide, b);
             }
             if (both) join_planes(a, run, count);
             if (both && gb) join_planes(b, run, count);
@@ -246,8 +252,8 @@ static inline golem_act act_of(const golem_record *r, const golem_worker *w) {
                        .q = (const golem_q8 *)base_of(&r->in[1], w)};
 }
 
-/* Groups a unit takes. With many columns a few groups are work enough, and share out more evenly; but
- * prompt columns are quantised by whole blocks. */
+/* Groups a unit takes. With many columns a few groups are work enough, and share out more evenly;
+ * but prompt columns are quantised by whole blocks. */
 static inline int chunk_of(const golem_segment *s, const golem_pass *p, int columns, int drawn) {
     int most = shares_of(p, columns - drawn) < p->threads ? FINE : SERIES;
     if (columns > drawn && s->quantised >= 0) return GOLEM_PROMPT_BLOCK / LANES;
@@ -259,10 +265,10 @@ static inline int chunks_of(const golem_segment *s, const golem_pass *p, int col
     return (s->groups + chunk - 1) / chunk;
 }
 
-/* A worker's turn over units that nobody has taken: the first of them, *count in all; `units` when none
- * is left. Few columns wait for memory, and a stretch of it is read best from end to end: what was
- * fetched ahead of its end was fetched in vain. So a turn takes half of the worker's even share of what
- * is left, in the end a unit. */
+/* A worker's turn over units that nobody has taken: the first of them, *count in all; `units` when
+ * none is left. Few columns wait for memory, and a stretch of it is read best from end to end: what
+ * was fetched ahead of its end was fetched in vain. So a turn takes half of the worker's even share
+ * of what is left, in the end a unit. */
 static int turn_from(int turn, int units, int workers, int few, int *count) {
     int from = few ? 0 : turn;
     for (*count = 1; few && from < units; from += *count) {
@@ -280,7 +286,8 @@ static void run_linear(const golem_record *r, golem_worker *w) {
     int few = columns == drawn && columns < MANY, units = 0;
     golem_act act = act_of(r, w);
     if (columns == 0) return;
-    for (int i = 0; i < r->segments; i++) units += chunks_of(&r->segment[i], w->pass, columns, drawn);
+    for (int i = 0; i < r->segments; i++)
+        units += chunks_of(&r->segment[i], w->pass, columns, drawn);
     FOR_SHARES(turns, w, shares_of(w->pass, columns - drawn)) {
         int begin = (int)share_start(w->pass, columns, drawn, turns.share);
         int end = (int)share_start(w->pass, columns, drawn, turns.share + 1);

@@ -59,7 +59,8 @@ INLINE void put_sixes(uint8_t *words, int i, int r, int first, int second) {
     }
 }
 
-/* scales_TYPE: what part i of the superblock (part j of the file's block) contributes to its head. */
+/* scales_TYPE: what part i of the superblock (part j of the file's block) contributes to its
+ * head. */
 #define SCALES(NAME)                                                                      \
     INLINE void scales_##NAME(uint8_t *head, int i, int r, const uint8_t *block, int j)
 
@@ -135,7 +136,7 @@ SCALES(IQ4_XS) {
                 uint8_t codes[32];                                                                \
                 codes_##NAME(block, j, codes);                                                    \
                 put_codes(super + HEAD + i * PART_##NAME, r, codes, BITS);                        \
-                scales_##NAME(super, i, r, block, j);                                               \
+                scales_##NAME(super, i, r, block, j);                                             \
             }                                                                                     \
         }                                                                                         \
     }

@@ -141,7 +141,8 @@ static inline __attribute__((always_inline)) vf ring_read(const int type, const 
 #if defined(GOLEM_AVX512)
         return vscaled_nibbles(vset_half(scale), (const uint8_t *)block + 2, i % RING_BLOCK > 0);
 #else
-        return vmul(vset_half(scale), vload_nibbles((const uint8_t *)block + 2, i % RING_BLOCK > 0));
+        return vmul(vset_half(scale),
+                    vload_nibbles((const uint8_t *)block + 2, i % RING_BLOCK > 0));
 #endif
     default: return vread_half((const uint16_t *)line + i, count);
     }

@@ -1,9 +1,10 @@
 /* Which worker takes which rows of a pass first.
  *
- * What a core has written lies in its own cache, and fetching it from there takes another core several
- * times as long. So prompt rows are cut into shares, the same of all records of a pass, and a worker
- * takes the units of one share first, then what others have left of theirs. Where there are more
- * workers than shares, several have the same one: each share reads a matrix from memory again.
+ * What a core has written lies in its own cache, and fetching it from there takes another core
+ * several times as long. So prompt rows are cut into shares, the same of all records of a pass, and
+ * a worker takes the units of one share first, then what others have left of theirs. Where there
+ * are more workers than shares, several have the same one: each share reads a matrix from memory
+ * again.
  *
  * Shares end where blocks of columns do, which are as even as can be. */
 #ifndef GOLEM_SHARES_H
@@ -20,7 +21,8 @@ static inline int shares_of(const golem_pass *p, int64_t prompts) {
     return shares < 1 ? 1 : shares;
 }
 
-/* Prompt columns whose codes lie side by side: what a call of a prompt kernel takes. Tiles are of 16. */
+/* Prompt columns whose codes lie side by side: what a call of a prompt kernel takes. Tiles are
+ * of 16. */
 static inline int block_columns(const golem_pass *p, int64_t prompts) {
     int shares = shares_of(p, prompts), tile = golem_prompt_records(p->linear) > 1 ? 16 : 1;
     int most = GOLEM_PROMPT_COLUMNS / tile * tile;

@@ -1,5 +1,5 @@
-/* The names of simd.h for AArch64: sixteen lanes are four NEON registers, f64 lanes eight. Included by
- * simd.h alone. Everything here is in the baseline of the architecture. */
+/* The names of simd.h for AArch64: sixteen lanes are four NEON registers, f64 lanes eight. Included
+ * by simd.h alone. Everything here is in the baseline of the architecture. */
 #include <arm_neon.h>
 
 typedef struct { float32x4_t q[4]; } vf;
@@ -58,7 +58,8 @@ static inline vf vload_i8(const int8_t *p) {
     int8x16_t x = vld1q_s8(p);
     int16x8_t low = vmovl_s8(vget_low_s8(x)), high = vmovl_high_s8(x);
     return (vf){{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
-                 vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))}};
+                 vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
+                 vcvtq_f32_s32(vmovl_high_s16(high))}};
 }
 static inline vf vload_nibbles(const uint8_t *p, int high) {
     uint8x16_t x = vld1q_u8(p);

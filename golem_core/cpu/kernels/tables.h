@@ -26,7 +26,8 @@ static void rows_rows(const golem_record *r, golem_worker *w, int64_t from, int6
                 vwrite(y + i, j ? vadd(vread(y + i, count), v) : v, count);
             }
         }
-        FOR_LANES(i, r->width, count) vwrite(y + i, vmul(vread(y + i, count), vset(r->f[0])), count);
+        FOR_LANES(i, r->width, count)
+            vwrite(y + i, vmul(vread(y + i, count), vset(r->f[0])), count);
     }
 }
 

@@ -39,8 +39,8 @@ static inline __attribute__((always_inline)) void tile_block(
 
 /* c (rows, width) = a (rows, depth) · b (depth, width), added to c where keep is set. width is a
  * multiple of LANES; element e of row i of a is at a[i][e * step]. */
-static void tile_multiply(const float *const *a, int64_t step, const float *b, int64_t line, float *c,
-                          int64_t row, int rows, int depth, int width, int keep) {
+static void tile_multiply(const float *const *a, int64_t step, const float *b, int64_t line,
+                          float *c, int64_t row, int rows, int depth, int width, int keep) {
     for (int i = 0; i < rows; i += BLOCK_ROWS) {
         int some = rows - i < BLOCK_ROWS ? rows - i : BLOCK_ROWS, v = 0;
 #define TILE(ROWS, VECTORS)                                                                      \

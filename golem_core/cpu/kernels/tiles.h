@@ -125,9 +125,9 @@ TILE_SCALAR float tile_wide(uint16_t half) {
     return tile_flushed(x);
 }
 
-/* Of pairs of BF16. As Intel's manual has it: products of even and of odd elements are summed apart,
- * from zero, by fused multiply-adds in f32; then both sums are added, and that to c. Each step
- * rounds to nearest even; subnormal operands and results count as zeros. */
+/* Of pairs of BF16. As Intel's manual has it: products of even and of odd elements are summed
+ * apart, from zero, by fused multiply-adds in f32; then both sums are added, and that to c. Each
+ * step rounds to nearest even; subnormal operands and results count as zeros. */
 TILE_STEP void tile_add_pairs(const int c, const int a, const int b) {
     tile_require_product(c, a, b);
     for (int m = 0; m < tiles.shapes.rows[c]; m++) {

@@ -20,10 +20,10 @@ static inline float *unit_at(char *base, const golem_operand *o, int64_t row, in
     for (int64_t u_ = (from), row = u_ / (record)->spans, span = u_ % (record)->spans; \
          u_ < (to); u_++, span + 1 < (record)->spans ? span++ : (span = 0, row++))
 
-/* The codes of a record's rows, of which the first `drawn` are drawn and have `planes` columns each:
- * (blocks of 32, drawn · planes) records, then those of the prompt rows, `columns` of them after the
- * other: (blocks, columns) records, at last (blocks, rows that are left). Where a prompt column has
- * several records, `wide`, these lie side by side. */
+/* The codes of a record's rows, of which the first `drawn` are drawn and have `planes` columns
+ * each: (blocks of 32, drawn · planes) records, then those of the prompt rows, `columns` of them
+ * after the other: (blocks, columns) records, at last (blocks, rows that are left). Where a prompt
+ * column has several records, `wide`, these lie side by side. */
 typedef struct {
     golem_q8 *q;
     int64_t rows, drawn;
@@ -43,7 +43,8 @@ typedef struct {
 } golem_code_column;
 
 static inline golem_code_column column_of(const golem_codes *c, int64_t row) {
-    if (row < c->drawn) return (golem_code_column){c->q + row * c->planes, (int)c->drawn * c->planes};
+    if (row < c->drawn)
+        return (golem_code_column){c->q + row * c->planes, (int)c->drawn * c->planes};
     int64_t at = (row - c->drawn) % c->columns, first = row - at, left = c->rows - first;
     int n = (int)(left < c->columns ? left : c->columns) * c->wide;
     int64_t before = c->drawn * c->planes + (first - c->drawn) * c->wide;

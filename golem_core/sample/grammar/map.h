@@ -74,6 +74,8 @@ static inline bool map_put(Map *m, uint64_t key, int32_t value) {
     return true;
 }
 
-static inline uint64_t pair(int32_t a, int32_t b) { return (uint64_t)(uint32_t)a << 32 | (uint32_t)b; }
+static inline uint64_t pair(int32_t a, int32_t b) {
+    return (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
+}
 
 #endif

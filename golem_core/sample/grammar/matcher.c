@@ -218,8 +218,8 @@ static int reach(Stacks *s, Reached *r, int from, uint64_t groups) {
     return 1;
 }
 
-/* Fills `wide` and `reach`, for a state where letters lead to different states, as in a search for a
- * word: nothing may be forbidden after any of them all the same. */
+/* Fills `wide` and `reach`, for a state where letters lead to different states, as in a search for
+ * a word: nothing may be forbidden after any of them all the same. */
 static int explore_apart(Stacks *s, int32_t state, Plain *plain) {
     Reached r = {.states = {state}, .count = 1};
     uint64_t groups, after;
@@ -247,7 +247,8 @@ static int explore_apart(Stacks *s, int32_t state, Plain *plain) {
     return 0;
 }
 
-/* Where most letters lead that may follow: the state itself, if it is one of several. An error too. */
+/* Where most letters lead that may follow: the state itself, if it is one of several. An error
+ * too. */
 static int32_t most_lead_to(Stacks *s, int32_t state) {
     int32_t best = DEAD, found[26];
     int most = 0, count = 0, letters[26];
@@ -343,8 +344,8 @@ static void look_at(const Stacks *s, int32_t state, Look *look) {
     look->reach = known ? s->plain[row].reach : 0;
 }
 
-/* Ranks that may follow are marked where they begin and where they end, so that a long row costs what
- * a short one does. */
+/* Ranks that may follow are marked where they begin and where they end, so that a long row costs
+ * what a short one does. */
 static inline void allow_ranks(uint64_t *marks, uint32_t from, uint32_t to) {
     marks[from >> 6] ^= 1ull << (from & 63);
     marks[to >> 6] ^= 1ull << (to & 63);
@@ -474,8 +475,8 @@ static int walk(Bound *b, const Trie *t, uint32_t i, uint32_t until) {
     uint64_t *marks = t == b->fold || !b->fold ? b->marks : b->strays;
     while (i != until) {
         const TrieNode *node = &t->nodes[i], *next = &t->nodes[node->next];
-        const int depth = node->depth - 1, before = depth - node->within; /* places of the states before
-                                                                             its byte and character */
+        /* places of the states before its byte and character */
+        const int depth = node->depth - 1, before = depth - node->within;
         Look *look = &b->looks[before];
         if (node->chars != NOT_PLAIN) {
             bool alike = !(node->groups & ~look->groups);

@@ -53,8 +53,8 @@ typedef struct {
     int32_t tried; /* token whose state is in states[REMEMBERED], -1 = none */
 } Matcher;
 
-/* fold: of the trie by classes of bytes (256), or NULL twice. False: no memory, or more than MOST_FOLDED
- * classes that the grammar does not take for one. */
+/* fold: of the trie by classes of bytes (256), or NULL twice. False: no memory, or more than
+ * MOST_FOLDED classes that the grammar does not take for one. */
 bool bound_init(Bound *b, const Tables *tables, const Trie *trie, const Trie *fold,
                 const uint8_t *class);
 void bound_free(Bound *b);

@@ -353,8 +353,8 @@ static void mark_below(const Stacks *s, int32_t *marks) {
             marks[s->entries[s->nodes[n].first + i].below] = 1;
 }
 
-/* STACKS_TOO_MUCH when who asks, with what it holds on to besides, keeps no less than the average of
- * all who hold: of those there is always one. Whatever is left is reachable. */
+/* STACKS_TOO_MUCH when who asks, with what it holds on to besides, keeps no less than the average
+ * of all who hold: of those there is always one. Whatever is left is reachable. */
 static int judge(const Stacks *s, const Held *also) {
     if (s->node_count <= MOST_OPEN && s->entry_count <= MOST_READINGS) return 0;
     int32_t *marks = calloc(s->node_count, sizeof *marks);

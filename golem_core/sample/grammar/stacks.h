@@ -67,8 +67,8 @@ typedef struct {
     bool tokens; /* token elements are among the tops */
 } Node;
 
-/* A state's way through plain text: each character of `groups` leads to `next`, none of `dead` leads
- * anywhere. At least `span` characters of the groups may follow in a row, and `most` at most.
+/* A state's way through plain text: each character of `groups` leads to `next`, none of `dead`
+ * leads anywhere. At least `span` characters of the groups may follow in a row, and `most` at most.
  * Whatever states they lead to, any number of characters of `loops` may, as far as is known, and at
  * least `reach` of `wide`. */
 typedef struct {

@@ -84,8 +84,8 @@ static void describe(const Trie *t, Found *found) {
     }
 }
 
-/* Puts siblings side by side: the children of each found node, in the order of those. at: (count + 1)
- * is filled with where each is put. */
+/* Puts siblings side by side: the children of each found node, in the order of those. at: (count +
+ * 1) is filled with where each is put. */
 static bool place(Trie *t, const Found *found, uint32_t *at) {
     t->nodes = malloc((t->count + 1) * sizeof *t->nodes);
     uint32_t placed = 0;

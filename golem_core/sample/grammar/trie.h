@@ -1,6 +1,6 @@
-/* The texts of a vocabulary as a byte trie: tokens that begin alike are asked about once, and a subtree
- * can be skipped or allowed at once. Siblings lie side by side, because a walk skips most of what is
- * below them and would wait for the memory of each otherwise.
+/* The texts of a vocabulary as a byte trie: tokens that begin alike are asked about once, and a
+ * subtree can be skipped or allowed at once. Siblings lie side by side, because a walk skips most
+ * of what is below them and would wait for the memory of each otherwise.
  */
 #ifndef GOLEM_GRAMMAR_TRIE_H
 #define GOLEM_GRAMMAR_TRIE_H
@@ -41,7 +41,8 @@ typedef struct {
 } Trie;
 
 /* Characters that grammars tend to treat alike are one group, and what is not ASCII another. Small
- * letters have one each: most texts have some of them, so what is said of all of them says little. */
+ * letters have one each: most texts have some of them, so what is said of all of them says
+ * little. */
 #define GROUPS_ALL UINT64_MAX
 #define GROUPS_LETTERS ((1ull << 26) - 1)
 #define GROUP_BEYOND_ASCII (1ull << 63)
@@ -49,9 +50,9 @@ typedef struct {
 /* text and start are taken over; tokens that start with NUL or are too long take no part. */
 bool trie_build(Trie *t, int vocab, uint8_t *text, uint32_t *start);
 
-/* The same tokens with bytes of one class (256) taken for one, which must stand at the same places of
- * UTF-8: a node is all nodes whose texts read alike then, and its byte one of theirs. It has no texts
- * and no words of its own. */
+/* The same tokens with bytes of one class (256) taken for one, which must stand at the same places
+ * of UTF-8: a node is all nodes whose texts read alike then, and its byte one of theirs. It has no
+ * texts and no words of its own. */
 bool trie_fold(Trie *folded, const Trie *t, const uint8_t *class);
 void trie_free(Trie *t);
 
