@@ -276,8 +276,8 @@ INLINE __m512 centred_low(const enum type type, __m512 scale, __m512 low) {
     return _mm512_fnmadd_ps(low, share, scale);
 }
 
-/* Reads the scales of `count` parts of a group, and finds the unit of whole ones. ahead: bytes to what
- * is to be fetched meanwhile. */
+/* Reads the scales of `count` parts of a group, and finds the unit of whole ones. ahead: bytes to
+ * what is to be fetched meanwhile. */
 INLINE void read_scales_of(const enum type type, const int bits, const int parts, const int head,
                            const uint8_t *group, const ptrdiff_t ahead, const int count,
                            group_scales *to) {
