@@ -222,9 +222,12 @@ INLINE void dot_float(const enum type type, const int bytes, const uint8_t *grou
                                                            const golem_act *a, int c0, int nc,    \
                                                            float *out) {                          \
         while (nc > 0) {                                                                          \
-            int step = nc >= 8 ? 8 : nc >= 4 ? 4 : nc;                                            \
+            int step = nc < WIDEST ? nc : WIDEST;                                                 \
             switch (step) {                                                                       \
             case 8: CASE_FLOAT(NAME, BYTES, 8);                                                   \
+            case 7: CASE_FLOAT(NAME, BYTES, 7);                                                   \
+            case 6: CASE_FLOAT(NAME, BYTES, 6);                                                   \
+            case 5: CASE_FLOAT(NAME, BYTES, 5);                                                   \
             case 4: CASE_FLOAT(NAME, BYTES, 4);                                                   \
             case 3: CASE_FLOAT(NAME, BYTES, 3);                                                   \
             case 2: CASE_FLOAT(NAME, BYTES, 2);                                                   \
