@@ -12,11 +12,19 @@
 enum { COLUMNS = GOLEM_PROMPT_COLUMNS };     /* columns a kernel call takes at most */
 enum { MANY = 32 };   /* columns from which a unit is but a few groups: */
 enum { FINE = 4, SERIES = 8 };   /* where several workers share columns; where each has its own */
-/* Columns from which two groups at once are sooner done, where memory brings their weights: from there
- * on a broadcast that serves two groups saves more than two streams of memory cost. Measured on Zen 5
- * by whole passes of drawn columns, 2048 wide: with 4 .. 8 columns one at a time takes 0.87 to 0.95 of
- * the time, with 10 1.04 to 1.3 times as long. */
+/* Columns from which two groups at once are sooner done, where memory brings their weights: from
+ * there on a broadcast that serves two groups saves more than two streams of memory cost. Measured
+ * on Zen 5 by whole passes of drawn columns, 2048 wide: with 4 .. 8 columns one at a time takes
+ * 0.87 to 0.95 of the time, with 10 1.04 to 1.3 times as long. */
 enum { PAIRED = 10 };
+/* The same for float weights that memory brings, whose two streams cost more. Measured on Zen 5 by
+ * whole passes, 1024 wide: with 10 .. 16 columns one group at a time takes 0.67 to 0.83 of the
+ * time, but 1.0 to 1.16 of it with F16 weights that the last cache keeps. */
+enum { FLOATS_PAIRED = 17 };
+static inline int paired_from(const golem_linear_isa *linear, int type) {
+    int memory = linear->kept != NULL;   /* a set for kept weights has no other */
+    return golem_types[type].act == GOLEM_ACT_F32 && memory ? FLOATS_PAIRED : PAIRED;
+}
 /* Groups of a gate that few columns meet before those of what it gates, at most: memory is fastest
  * where it is read in order. */
 enum { IN_ORDER = 4 };
@@ -30,7 +38,8 @@ enum { IN_ORDER = 4 };
 static inline golem_pair_fn pair_of(const golem_linear_isa *linear, int type, int columns) {
     const golem_type *t = &golem_types[type];
     int few = columns > 1 ? 3 * t->bytes <= t->block : 16 * t->bytes < 3 * t->block;
-    return linear->pair && (few || columns >= PAIRED) ? linear->pair[type] : NULL;
+    int many = columns >= paired_from(linear, type);
+    return linear->pair && (few || many) ? linear->pair[type] : NULL;
 }
 
 static inline vf scaled(const golem_matrix *m, vf x, int row, int count) {
@@ -211,32 +220,37 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
     for (int i = 0; i < s->finishes; i++) p.operand[i] = base_of(&s->finish[i].operand, w);
     golem_codes codes = codes_of(w, (void *)act->q, columns, drawn, planes, s->in);
     golem_act here = *act;
+    const int floats = golem_types[s->a.type].act == GOLEM_ACT_F32;
     for (int first = begin, count; first < end; first += count) {
         int prompt = first >= drawn, both = !prompt && planes == 2, at = first;
         int most_columns = prompt && !act->n ? codes.columns : COLUMNS / (1 + both);
         count = (prompt ? end : drawn) - first;
         if (count > most_columns) count = most_columns;
         int wide = count * (1 + both);
-        if (golem_types[s->a.type].act == GOLEM_ACT_Q8) {
+        if (!floats) {
             golem_code_column column = {(golem_q8 *)act->q, act->n};
             if (!act->n) column = column_of(&codes, first);
             here.q = column.q, here.n = column.n, at = 0;
         }
         float *a = sums, *b = gb ? sums + COLUMNS * LANES : NULL;
-        int most = gb ? prompt || wide >= PAIRED ? 1 : COLUMNS / wide : prompt ? SERIES : 2;
+        int alone = wide < paired_from(linear, s->a.type);
+        int most = gb ? prompt || !alone ? 1 : COLUMNS / wide : prompt ? SERIES : 2;
         if (!prompt && most > IN_ORDER) most = IN_ORDER;
+        /* the first columns of a prompt wait for memory like drawn ones; floats have equal bits */
+        int as_prompt = prompt && !(alone && first == begin && floats && linear->kept);
         for (int g = from, run; g < to; g += run) {
             const uint8_t *group = ga + g * s->a.group_bytes;
             const uint8_t *other = gb ? gb + g * s->b.group_bytes : NULL;
             run = to - g < most ? to - g : most;
             if (prompt && !p.codes.q) fetch_results(&p, g, run, first, count);
             if (gb && run == 1) {
-                products_of(linear, prompt, s->a.type, s->b.type, group, other, s->in, &here, at,
+                products_of(linear, as_prompt, s->a.type, s->b.type, group, other, s->in, &here, at,
                             wide, a, b);
             } else {
-                products_in_order(linear, prompt, &s->a, group, run, s->in, &here, at, wide, a);
+                products_in_order(linear, as_prompt, &s->a, group, run, s->in, &here, at, wide, a);
                 if (gb)
-                    products_in_order(linear, prompt, &s->b, other, run, s->in, &here, at, wide, b);
+                    products_in_order(linear, as_prompt, &s->b, other, run, s->in, &here, at, wide,
+                                      b);
             }
             if (both) join_planes(a, run, count);
             if (both && gb) join_planes(b, run, count);

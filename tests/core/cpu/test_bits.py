@@ -157,3 +157,19 @@ def test_weights_that_a_cache_keeps_give_the_same_bits(shape, isa, monkeypatch):
         )
     for memory, cache in zip(*found, strict=True):
         np.testing.assert_array_equal(memory, cache)
+
+
+@pytest.mark.parametrize("isa", SETS)
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+@pytest.mark.parametrize("kept", [False, True], ids=["memory", "cache"])
+def test_any_few_columns_of_float_weights_have_the_bits_of_one(kept, kind, isa, monkeypatch):
+    """Kernels differ in how many columns they take at a time, and in how many groups of weights."""
+    monkeypatch.setenv("GOLEM_CPU", isa)
+    monkeypatch.setattr("golem_core.cpu.compile.last_cache", lambda: (1 << 60) * kept)
+    program = decoder(kind, blocks=1, width=96, d=32, hidden=152)
+    with CpuExecutor(program, slots=1, context=64, threads=2) as ex:
+        for role in (0, 1):
+            alone = [ex.run(one_pass((0, 1, at, role)))["logits"][0].copy() for at in range(18)]
+            for count in range(1, 19):
+                together = ex.run(one_pass((0, count, 0, role)))["logits"]
+                np.testing.assert_array_equal(together, alone[:count])
