@@ -255,7 +255,7 @@ cdef class Code:
     cdef bint kept                 # weights lie in the last cache from pass to pass
     cdef int *cancelled            # polled now and then, NULL where a pass must run to its end
     cdef readonly double seconds   # inside C, of the last pass
-    cdef readonly long long weight_bytes   # read by the last pass, each weight once
+    cdef readonly long long weight_bytes   # that the last pass gave its kernels to read
 
     def __cinit__(self, Pool pool, str set, int records, int segments, int tables, int extents,
                   int slots, int arenas, int columns):
@@ -352,7 +352,8 @@ cdef class Code:
         return self.run_bound(arena, runs, True, 0, 0) < 0
 
     def count_weights(self, int extent, long long size):
-        """Weights of that many bytes are read by every pass in which the extent is not 0."""
+        """Weights of that many bytes are read by every pass in which the extent is not 0, and no
+        kernel counts them."""
         self.weight_extent[self.weight_count] = extent
         self.weight_size[self.weight_count] = size
         self.weight_count += 1
@@ -599,8 +600,8 @@ cdef class Code:
                                 self.scratch_bytes, self.local_bytes)
             clock_gettime(CLOCK_MONOTONIC, &after)
         self.seconds = (after.tv_sec - before.tv_sec) + 1e-9 * (after.tv_nsec - before.tv_nsec)
-        self.weight_bytes = p.expert_bytes
-        for i in range(self.weight_count):
+        self.weight_bytes = p.weight_bytes + (self.weight_bytes if first else 0)
+        for i in range(0 if first else self.weight_count):
             if self.sizes[self.weight_extent[i]]:
                 self.weight_bytes += self.weight_size[i]
         return stopped

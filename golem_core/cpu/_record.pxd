@@ -191,7 +191,7 @@ cdef extern from "record.h" nogil:
         const atomic_int *cancel
         const golem_isa *isa
         const golem_linear_isa *linear
-        long long expert_bytes
+        long long weight_bytes
         double *profile
 
     const golem_isa golem_isa_portable

@@ -139,7 +139,7 @@ class CompiledPlan:
                     code.set_base(number, buffer.slot, base + arena.places[id(buffer)])
         read: dict[Extent, int] = {}
         for r in records:
-            if r.kind in ("linear", "gemm", "conv2d"):
+            if r.kind in ("gemm", "conv2d"):
                 read[r.rows] = read.get(r.rows, 0) + sum(self._weights[w].bytes for w in r.weights)
         for extent, size in read.items():
             code.count_weights(self._extents[extent], size)

@@ -157,7 +157,7 @@ typedef struct {
     const atomic_int *cancel;
     const struct golem_isa *isa;
     const golem_linear_isa *linear;   /* the set's, or what it has for weights that a cache keeps */
-    atomic_llong expert_bytes; /* weights read by expert records */
+    atomic_llong weight_bytes; /* that kernels of products were given to read */
     double *profile;           /* seconds worker 0 spent from each record on, or NULL */
 } golem_pass;
 
@@ -173,6 +173,7 @@ typedef struct {
     int32_t record;            /* the running record's number */
     int32_t pauses;            /* whether it may be left before its end */
     int32_t taken;             /* turns at its units this worker has had */
+    int64_t read;              /* bytes of weights it gave kernels of products to read */
 } golem_worker;
 
 typedef void (*golem_rows_fn)(const golem_record *, golem_worker *, int64_t from, int64_t to);

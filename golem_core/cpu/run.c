@@ -84,13 +84,9 @@ static int may_pause(const walk *all, int i) {
     return i > 0 && i + 1 < all->count && !is_skipped(all->pass, next) && meets(all->pass, next);
 }
 
-static void run_worker(void *context, int worker) {
-    walk *all = context;
+static void walk_records(walk *all, golem_worker *w) {
     golem_pass *pass = all->pass;
-    char *mine = all->scratch + all->scratch_bytes * worker;
-    int may_stop = pass->cancel || all->until > 0;
-    golem_worker w = {.pass = pass, .worker = worker, .locals = mine,
-                      .scratch = mine + all->local_bytes, .walk = all};
+    const int worker = w->worker, may_stop = pass->cancel || all->until > 0;
     for (int i = all->from; i < all->count;) {
         const golem_record *record = &all->records[i];
         int started = i;
@@ -101,7 +97,7 @@ static void run_worker(void *context, int worker) {
             i += record->chain;
             continue;
         }
-        w.replica = replicated ? worker : 0;
+        w->replica = replicated ? worker : 0;
         if (meets(pass, record)) {
             if (worker == 0 && i > all->from && may_stop && time_to_stop(all))
                 atomic_store(&all->stopped_at, i);
@@ -109,21 +105,30 @@ static void run_worker(void *context, int worker) {
             if (may_stop && (atomic_load(&all->stopped_at) == i || atomic_load(&all->paused) == i))
                 return;
         }
-        w.next = pass->next + (int64_t)i * 16;
+        w->next = pass->next + (int64_t)i * 16;
         if (record->chain) {
-            w.pauses = 0;
-            if (!replicated) run_chain(record, &w);
-            else if (rows) run_block(record, &w, 0, rows);
+            w->pauses = 0;
+            if (!replicated) run_chain(record, w);
+            else if (rows) run_block(record, w, 0, rows);
             i += record->chain;
         } else {
-            w.record = i;
-            w.pauses = may_stop && may_pause(all, i);
-            w.taken = 0;
-            pass->isa->run[record->kind](record, &w);
+            w->record = i;
+            w->pauses = may_stop && may_pause(all, i);
+            w->taken = 0;
+            pass->isa->run[record->kind](record, w);
             i++;
         }
         if (pass->profile && !worker) pass->profile[started] += now() - before;
     }
+}
+
+static void run_worker(void *context, int worker) {
+    walk *all = context;
+    char *mine = all->scratch + all->scratch_bytes * worker;
+    golem_worker w = {.pass = all->pass, .worker = worker, .locals = mine,
+                      .scratch = mine + all->local_bytes, .walk = all};
+    walk_records(all, &w);
+    atomic_fetch_add_explicit(&all->pass->weight_bytes, w.read, memory_order_relaxed);
 }
 
 int golem_run(const golem_record *records, int count, int from, double until, golem_pass *pass,

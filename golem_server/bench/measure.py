@@ -80,7 +80,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass that drew. seconds: by the clock. inside: in C. weight_bytes: read, each once."""
+    """One pass that drew. seconds: by the clock. inside: in C. weight_bytes: read by it."""
 
     seconds: float
     inside: float

@@ -62,8 +62,6 @@ static void run_experts(const golem_record *r, golem_worker *w) {
              next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed)) {
             int from = (next - seen * chunks) * chunk;
             int to = from + chunk < s->groups ? from + chunk : s->groups;
-            int64_t read = (int64_t)(to - from) * (s->a.group_bytes + s->b.group_bytes);
-            atomic_fetch_add_explicit(&w->pass->expert_bytes, read, memory_order_relaxed);
             for (int first = start[e], count; first < start[e + 1]; first += count) {
                 int is_drawn = order[first] < drawn, left = start[e + 1] - first;
                 int32_t column[COLUMNS];

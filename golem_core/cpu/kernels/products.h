@@ -227,6 +227,7 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
         count = (prompt ? end : drawn) - first;
         if (count > most_columns) count = most_columns;
         int wide = count * (1 + both);
+        w->read += (int64_t)(to - from) * (s->a.group_bytes + s->b.group_bytes);
         if (!floats) {
             golem_code_column column = {(golem_q8 *)act->q, act->n};
             if (!act->n) column = column_of(&codes, first);
