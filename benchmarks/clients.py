@@ -3,7 +3,8 @@
 The clients share the machine with the server they measure, so they do little: one asyncio thread,
 no JSON decoded before the last frame. Every client streams ``/v1/completions``. Prompts are ids of
 tokens, so that they are as long as they say whatever the vocabulary. Answers are sampled: random
-weights repeat themselves when they are not, and who drafts would be praised for nothing.
+weights repeat themselves when they are not, and who drafts would be praised for nothing. Some
+guesses come true of sampled answers too, so that servers are to be started with drafts off.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ the tables of the file are printed.
 gives, and who begins changes with the round. A part around whose turns plain reads of memory vary
 by more than 15 % was disturbed by others: it counts only where there is nothing better, and its
 ratio has a ``?``. All caches of keys and values are f16. Prompts over HTTP are random ids of
-ordinary tokens, new for every request; answers are sampled, so that nobody drafts repetitions.
+ordinary tokens, new for every request; answers are sampled, and nobody drafts: golem's server runs
+with ``-draft off``, the peers' have no model to draft with.
 
 Peers run with what was found best for them (``ref/build_peer.py``): llama.cpp repacks, and its
 flash attention, ``auto``, is on; ``-ub 512`` is no slower for it than 1024. ik_llama.cpp repacks

@@ -64,6 +64,7 @@ class Golem:
     def server(self, model: Path, port: int, parallel: int, context: int, threads: int) -> list:
         start = [sys.executable, "-c", "from golem_server.cli import main; main()"]
         flags = ["-model", model, "-addr", f"127.0.0.1:{port}", "-threads", threads]
+        flags += ["-draft", "off"]  # peers draft nothing either
         return [*start, *flags, "-parallel", parallel, "-context", parallel * context]
 
     def bench(
@@ -98,7 +99,8 @@ class Golem:
     def records(self, model: Path, flags: list) -> list[dict]:
         """One run of its bench program: tests as llama-bench's JSON has them."""
         start = [sys.executable, "-c", "from golem_server.bench import main; main()"]
-        return json.loads(_output(self, [*start, "-m", model, "-o", "json", *flags]))
+        rates_only = ["-o", "json", "--no-served"]
+        return json.loads(_output(self, [*start, "-m", model, *rates_only, *flags]))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -17,7 +18,7 @@ from golem_server.bench.invented import parse, write_invented
 from golem_server.bench.measure import Bench, Case
 from golem_server.bench.profile import lines
 from golem_server.bench.quantised import MIXTURES
-from golem_server.bench.report import FORMATS, record, render
+from golem_server.bench.report import FORMATS, MEANING, record, render
 from golem_server.bench.shapes import SHAPES
 from golem_server.commands import INTERRUPTED, Flags
 from golem_server.serve import one_line
@@ -51,7 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = Flags(
         prog=PROGRAM,
         description="Measures how fast a model reads prompts (pp) and draws tokens (tg).",
-        epilog=f"shapes: {' '.join(SHAPES)}; types: {' '.join(MIXTURES)}".lower(),
+        epilog=f"{_columns()}\n{_names('shapes', SHAPES)}\n\n{_names('types', MIXTURES)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add, cores = parser.add_argument, kinds.several(kinds.threads(0))
     counts, numbers = kinds.several(kinds.whole(0)), kinds.several(kinds.whole())
@@ -69,9 +71,19 @@ def _parser() -> argparse.ArgumentParser:
     add("-w", "--pass-width", type=numbers, default=[None], help="most columns of a pass")
     add("--no-warmup", action="store_true", help="measure a test's first run too")
     add("--profile", action="store_true", help="tell where the time goes, by op and weight")
+    add("--no-served", action="store_true", help="leave out served - C, which reads depths again")
     add("--executor", choices=("cpu", "reference"), default="cpu", help=argparse.SUPPRESS)
     add("--seed", type=kinds.whole(0), default=0, help="of random weights and tokens (0)")
     return parser
+
+
+def _columns() -> str:
+    """What is in the table's columns."""
+    return f"of tests that draw:\n{textwrap.indent(MEANING, '  ')}"
+
+
+def _names(what: str, names: Iterable[str]) -> str:
+    return textwrap.fill(f"{what}: {' '.join(names)}".lower(), 100, break_on_hyphens=False)
 
 
 @contextmanager
@@ -136,7 +148,11 @@ def _measure(path: Path, arguments: argparse.Namespace) -> list[dict]:
         try:
             for case in cases:
                 result = bench.run(
-                    case, arguments.repetitions, not arguments.no_warmup, arguments.profile
+                    case,
+                    arguments.repetitions,
+                    warm=not arguments.no_warmup,
+                    profile=arguments.profile,
+                    engine=not arguments.no_served,
                 )
                 entries.append(record(model, bench.threads, result))
         finally:

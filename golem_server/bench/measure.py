@@ -13,6 +13,7 @@ import numpy as np
 from golem_core.cpu import _linear
 from golem_core.model import Model
 from golem_server.bench.profile import by_op
+from golem_server.bench.served import SPARE, served
 
 DRAWN, PROMPT = 0, 1
 _READ_BYTES = 1 << 30  # a plain read's buffer: far more than any cache keeps
@@ -36,8 +37,8 @@ class Case:
 
     @property
     def positions(self) -> int:
-        """Positions a slot needs."""
-        return self.depth + self.n_prompt + self.n_gen
+        """Positions a slot needs; an answer has a prompt, of one token at least."""
+        return max(self.depth, 1) + self.n_gen + SPARE if self.n_gen else self.depth + self.n_prompt
 
     @property
     def tokens(self) -> int:
@@ -49,16 +50,19 @@ class Case:
 class Result:
     """What a case measured.
 
-    seconds: of each repeat. outside: microseconds a drawn token that are not in C. read_share:
-    rate of reading weights in the best pass over a plain read. read_spread: how much the plain
-    reads of this case varied; past 0.15 the share says nothing. pass_bytes: of weights that a pass
-    read, the median; a matrix is counted once however many columns meet it, experts if chosen.
-    profile: seconds of a repeat by op, where they were asked for.
+    seconds: of each repeat. outside: microseconds a drawn token that its pass spends around the C.
+    served: microseconds a drawn token around the C where the engine draws, see ``served``.
+    read_share: rate of reading weights in the best pass over a plain read; past 1 caches hold a
+    part. read_spread: how much the plain reads of this case varied; past 0.15 the share says
+    nothing. pass_bytes: of weights that a pass read, the median; a matrix is counted once however
+    many columns meet it, experts if chosen. profile: seconds of a repeat by op, where they were
+    asked for.
     """
 
     case: Case
     seconds: list[float] = field(default_factory=list)
     outside: float | None = None
+    served: float | None = None
     read_share: float | None = None
     read_spread: float | None = None
     pass_bytes: int | None = None
@@ -110,8 +114,18 @@ class Bench:
         self._rng = np.random.default_rng(seed)
         self._reader = PlainRead(self.threads, model.estimate.weights)
 
-    def run(self, case: Case, repeats: int, warm: bool = True, profile: bool = False) -> Result:
-        """The case ``repeats`` times, plain reads in between; ``warm``: after one not measured."""
+    def run(
+        self,
+        case: Case,
+        repeats: int,
+        warm: bool = True,
+        profile: bool = False,
+        engine: bool = False,
+    ) -> Result:
+        """The case ``repeats`` times, plain reads in between; ``warm``: after one not measured.
+
+        engine: draw once more, through the engine; it reads the depth anew.
+        """
         result = Result(case)
         passes: list[Pass] = []
         reads: list[float] = []
@@ -139,6 +153,9 @@ class Bench:
             result.read_share = max(p.read_rate for p in passes) / max(reads)
             result.read_spread = 1.0 - min(reads) / max(reads)
             result.pass_bytes = int(median(p.weight_bytes for p in passes))
+            if engine:
+                prompts = [self._tokens(max(case.depth, 1)) for _ in range(case.batch)]
+                result.served = served(self.model, prompts, case.n_gen)
         return result
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from benchmarks.clients import ClientError, at_depth, prompt, round_of, words_of
 from benchmarks.compare import chosen, main
 from benchmarks.lines import LINES, PARTS, Turn, measure
-from benchmarks.programs import Deep, batched_rows
+from benchmarks.programs import Deep, Golem, batched_rows
 from benchmarks.tables import Samples, summary, table
 from golem_core.formats.writer import write_gguf
 
@@ -249,3 +250,9 @@ def test_runs_add_to_a_file_of_the_same_builds(tmp_path, monkeypatch, capsys):
         ValueError, match=r"figures of golem sources 1, and this is sources 2: name"
     ):
         Samples.open(path, {"golem": "sources 2"})
+
+
+def test_nobody_drafts():
+    """golem would by itself; llama-server only where it is given a model to draft with."""
+    server = Golem().server(Path("m.gguf"), 1, 2, 64, 2)
+    assert server[server.index("-draft") + 1] == "off"
