@@ -293,6 +293,7 @@ def validate(settings: Settings) -> None:
             f"-cache-ram {given} is {given} bytes, in which no conversation has room: write "
             f"{given}MiB if you meant that, or 0 to keep none"
         )
+    _refuse_a_length_of_no_guess(settings)
     for origin in server.cors:
         if not _ORIGIN.fullmatch(origin):
             raise SettingsError(
@@ -301,6 +302,21 @@ def validate(settings: Settings) -> None:
                 "a path, or *"
             )
     api_keys(server)
+
+
+def _refuse_a_length_of_no_guess(settings: Settings) -> None:
+    """-draft off -draft-n 5 is a slip; -draft off over a file that has both set is none."""
+    server = settings["server"]
+    kind, length = (settings.origins["server", field] for field in ("draft", "draft_n"))
+    # "-draft" and "-draft-n", the two variables, the two keys of the file
+    if (
+        server.draft == "off"
+        and server.draft_n
+        and re.fullmatch(re.escape(kind) + "[-_][nN]", length)
+    ):
+        raise SettingsError(
+            f"{length} {server.draft_n}: {kind} off guesses nothing; leave one of the two out"
+        )
 
 
 def api_keys(server: ServerSettings) -> frozenset[str]:

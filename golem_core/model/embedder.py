@@ -24,7 +24,7 @@ from golem_core.model.decoder import Decoder
 from golem_core.model.describe import OfFile, name_of, refuse_other_kinds
 from golem_core.model.encoder import Encoder, read_pooling
 from golem_core.model.errors import CannotEmbed, ModelError
-from golem_core.model.memory import memory_limit
+from golem_core.model.memory import memory_limit, told_limit
 from golem_core.plugins import Plugins, UnknownArchitecture, load_plugins
 from golem_core.reference import ReferenceExecutor
 from golem_core.text.tokenizer import Tokenizer, TokenizerError, load_tokenizer
@@ -237,7 +237,7 @@ def open_embedder(
     file = GGUF.open(path, mapped=mapped)
     try:
         made = _open(file, load_plugins() if plugins is None else plugins)
-        _check_memory(file, memory_limit() if limit is None else limit)
+        _check_memory(file, limit)
         made.executor = _executor(executor, made, threads, progress)
     except (ProgramError, WeightError, UnknownArchitecture, TokenizerError) as error:
         file.close()
@@ -347,12 +347,13 @@ def _embedder(
     )
 
 
-def _check_memory(file: GGUF, limit: int) -> None:
+def _check_memory(file: GGUF, asked: int | None) -> None:
+    limit = memory_limit() if asked is None else asked
     if file.size_bytes > limit:
         gib = 1 << 30
         raise ModelError(
             f"{file.path}: its weights take {file.size_bytes / gib:.1f} GiB and "
-            f"{limit / gib:.1f} GiB are there; a smaller model or quantisation may fit"
+            f"{told_limit(limit, asked is not None)}; a smaller model or quantisation may fit"
         )
 
 

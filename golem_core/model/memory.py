@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from golem_core.state.declare import Matrix, Ring, Window
 from golem_core.state.kinds import CACHE_TYPES, CacheType
 
 _GROUPS = Path("/sys/fs/cgroup")
+_MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,38 @@ def checkpoint_memory(needs: Estimate, asked: int = 0, limit: int | None = None)
 
 def memory_limit() -> int:
     """Bytes this process may use: the machine's memory or its control group's limit."""
-    limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(min(_machine(), group_limit(_GROUPS, _own_groups())))
+
+
+def told_limit(limit: int, asked: bool) -> str:
+    """A limit in words, for a refusal: whose it is, and what of it is free now if that is known.
+
+    asked: whether the caller gave the limit; it is ``memory_limit``'s otherwise.
+    """
+    gib = 1 << 30
+    if asked:
+        return f"{limit / gib:.1f} GiB are allowed"
+    if limit < _machine():
+        told = (
+            f"the control group of this process (a container or a unit) may use {limit / gib:.1f} "
+            f"GiB of the machine's {_machine() / gib:.1f}"
+        )
+    else:
+        told = f"this machine has {limit / gib:.1f} GiB"
+    free = min(free_memory(_MEMINFO), group_free(_GROUPS, _own_groups()), limit)
+    return told + (f", {free / gib:.1f} of them free now" if free < limit else "")
+
+
+def free_memory(meminfo: Path) -> float:
+    """Bytes that the machine could give now, caches of files among them; inf where it is not told.
+
+    meminfo: as /proc/meminfo.
+    """
     try:
-        groups = Path("/proc/self/cgroup").read_text().splitlines()
+        found = re.search(r"^MemAvailable: *(\d+) kB$", meminfo.read_text(), re.MULTILINE)
     except OSError:
-        groups = []
-    return int(min(limit, group_limit(_GROUPS, groups)))
+        found = None
+    return int(found[1]) << 10 if found else math.inf
 
 
 def group_limit(root: Path, groups: Sequence[str]) -> float:
@@ -148,7 +176,30 @@ def group_limit(root: Path, groups: Sequence[str]) -> float:
     root: where the groups are mounted. groups: lines of /proc/self/cgroup. In a container the group
     that a line names may not be seen: its limit is the root's then.
     """
-    limit = math.inf
+    return min((limit for _, limit in _limits(root, groups)), default=math.inf)
+
+
+def group_free(root: Path, groups: Sequence[str]) -> float:
+    """Bytes that the control groups would still give now, caches of files among them; inf for any.
+
+    Arguments as of ``group_limit``.
+    """
+    return min((limit - _used(folder) for folder, limit in _limits(root, groups)), default=math.inf)
+
+
+def _machine() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _own_groups() -> list[str]:
+    try:
+        return Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _limits(root: Path, groups: Sequence[str]) -> Iterator[tuple[Path, int]]:
+    """The groups that have a limit, and it."""
     for line in groups:
         _, kinds, path = line.split(":", 2)
         if kinds not in ("", "memory"):
@@ -164,5 +215,17 @@ def group_limit(root: Path, groups: Sequence[str]) -> float:
             except OSError:
                 continue
             if text.isdigit():
-                limit = min(limit, int(text))
-    return limit
+                yield folder, int(text)
+
+
+def _used(folder: Path) -> int:
+    """Bytes a group has taken and would not give back; 0 where it does not tell."""
+    for name, prefix in (("memory.current", ""), ("memory.usage_in_bytes", "total_")):
+        try:
+            taken = int((folder / name).read_text())
+            told = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        except (OSError, ValueError):
+            continue
+        cached = (f"{prefix}active_file", f"{prefix}inactive_file")
+        return max(0, taken - sum(int(told.get(key, 0)) for key in cached))
+    return 0

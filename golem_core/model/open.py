@@ -20,7 +20,13 @@ from golem_core.model.decoder import LONGEST_CONTEXT, Decoder
 from golem_core.model.describe import OfFile, name_of, refuse_other_kinds, sampling
 from golem_core.model.errors import MemoryShort, ModelError
 from golem_core.model.media import Limits, Marks
-from golem_core.model.memory import Estimate, estimate_beside, estimate_program, memory_limit
+from golem_core.model.memory import (
+    Estimate,
+    estimate_beside,
+    estimate_program,
+    memory_limit,
+    told_limit,
+)
 from golem_core.model.mlock import lock
 from golem_core.model.plugins_own import plugins_own, written
 from golem_core.model.prediction import OUTPUTS, open_prediction, predicting
@@ -38,6 +44,7 @@ from golem_core.text.tokenizer import Tokenizer, TokenizerError, load_tokenizer
 
 PASS_WIDTH = 512
 SCORED = 64  # rows a pass can score at least; a run that wants more is fed in pieces
+LEAST_SLOT = 2  # positions: a prompt of one token leaves room for one of its answer
 EXECUTORS = ("cpu", "reference")
 
 log = logging.getLogger("golem.model")
@@ -273,7 +280,7 @@ def open_decoder(
             needs += estimate_beside(ahead, program)
         if not mapped:  # the whole file is in memory, its tables too
             needs = replace(needs, weights=needs.weights + needs.tables, tables=0)
-        _check_memory(decoder, needs, memory_limit() if limit is None else limit, slot, parallel)
+        _check_memory(decoder, needs, limit, slot, parallel)
         _warn_of_context(decoder, slot)
         tokenizer = _tokenizer(decoder)
         template, source = _template(decoder, tokenizer, builtin_template)
@@ -344,17 +351,17 @@ def open_program(file: GGUF, plugins: Plugins, pass_width: int = 64) -> tuple[De
 
 
 def slot_context(decoder: Decoder, context: int, parallel: int) -> int:
-    """Positions of one of ``parallel`` slots. Raises ModelError when none are left."""
+    """Positions of one of ``parallel`` slots. Raises ModelError when they hold no conversation."""
     if parallel < 1:
         raise ModelError(f"{parallel} slots: -parallel must be at least 1")
     if not 0 <= context <= LONGEST_CONTEXT:
         raise ModelError(f"a context of {context}: -context is 0 (as trained) or a positive number")
     positions = context or decoder.context_length
     slot = positions // parallel
-    if slot < 1:
+    if slot < LEAST_SLOT:
         raise ModelError(
-            f"a context of {positions} cut into {parallel} slots leaves no position each; "
-            "raise -context or lower -parallel"
+            f"a context of {positions} cut into {parallel} slot(s) leaves {slot} position(s) each, "
+            f"and a token and its answer take {LEAST_SLOT}; raise -context or lower -parallel"
         )
     return slot
 
@@ -364,7 +371,7 @@ def _warn_of_context(decoder: Decoder, slot: int) -> None:
     if slot > trained and decoder.scaling.kind == "none":
         log.warning(
             "%s: slots of %d positions, and the model was trained on %d: answers past that get "
-            "worse; lower -context, or stretch it with -rope-scaling yarn -rope-scale %g",
+            "worse; fewer positions help, or RoPE scaling: yarn, by %g",
             decoder.hyper.file,
             slot,
             trained,
@@ -416,14 +423,17 @@ def _pass_width(asked: int | None) -> int:
     return asked
 
 
-def _check_memory(decoder: Decoder, needs: Estimate, limit: int, slot: int, parallel: int) -> None:
+def _check_memory(
+    decoder: Decoder, needs: Estimate, asked: int | None, slot: int, parallel: int
+) -> None:
+    limit = memory_limit() if asked is None else asked
     if needs.total <= limit:
         return
     gib = 1 << 30
     text = (
         f"{decoder.hyper.file}: needs {needs.total / gib:.1f} GiB ({needs.weights / gib:.1f} "
         f"weights, {needs.rings / gib:.1f} keys and values, {needs.arena / gib:.1f} activations) "
-        f"and {limit / gib:.1f} GiB are there"
+        f"and {told_limit(limit, asked is not None)}"
     )
     over = needs.total - limit
     fewer = -(-over // needs.per_position) if needs.per_position else slot

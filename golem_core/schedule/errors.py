@@ -1,10 +1,19 @@
 """Why a request is not answered. Each text says what was seen and what would help."""
 
+import copyreg
 from pathlib import Path
+from typing import Any
 
 
 class ScheduleError(Exception):
-    """Base of everything the engine refuses or fails a request with."""
+    """Base of everything the engine refuses or fails a request with.
+
+    One that fails several requests is copied for each, text and all: an exception's own way would
+    call a class that makes its text of something else with that text.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__
 
 
 class QueueFull(ScheduleError):
@@ -78,6 +87,7 @@ class ModelChanged(PassFailed):
 
     def __init__(self, path: Path):
         super().__init__(
-            f"{path} changed on disk while it was being served: restart the server; "
-            "replace a model file by renaming a new one over it"
+            f"{path} changed on disk while it was being served (replaced, removed, cut, written to "
+            "or touched): requests fail until it is loaded again; restart the server (a model "
+            "pinned in -models is verified and loaded again when it is asked for)"
         )

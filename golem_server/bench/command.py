@@ -13,6 +13,7 @@ from pathlib import Path
 from golem_core.model import open_decoder
 from golem_core.model.decoder import LONGEST_CONTEXT
 from golem_core.model.errors import MemoryShort
+from golem_core.model.open import LEAST_SLOT
 from golem_server.bench import arguments as kinds
 from golem_server.bench.invented import parse, write_invented
 from golem_server.bench.measure import Bench, Case
@@ -125,7 +126,7 @@ def _measure(path: Path, arguments: argparse.Namespace) -> list[dict]:
     if not cases:
         raise ValueError("nothing to measure: -p and -n are both 0")
     slots = max(case.batch for case in cases)
-    positions = max(case.positions for case in cases)
+    positions = max(LEAST_SLOT, *(case.positions for case in cases))
     if slots * positions > LONGEST_CONTEXT:
         raise ValueError(
             f"{slots} conversations (-b) of {positions} positions (-d, -p, -n) are more than "

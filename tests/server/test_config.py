@@ -163,6 +163,10 @@ def test_a_plugin_that_serves_something_is_enough():
         ),
         (["-media-root", "/nowhere"], "-media-root /nowhere: is no folder"),
         (
+            ["-draft", "off", "-draft-n", "5"],
+            "-draft-n 5: -draft off guesses nothing; leave one of the two out",
+        ),
+        (
             ["-image-min-tokens", "90", "-image-max-tokens", "10"],
             "-image-min-tokens 90: more than the 10 of -image-max-tokens",
         ),
@@ -284,6 +288,27 @@ def test_threads_that_outnumber_the_cores_are_told_as_such(monkeypatch):
     cores.check_threads(16)
     with pytest.raises(ValueError, match="more than 16 threads would only wait for each other"):
         cores.check_threads(17)
+
+
+@pytest.mark.parametrize(
+    ("environ", "toml", "told"),
+    [
+        ({"GOLEM_DRAFT": "off", "GOLEM_DRAFT_N": "5"}, "", "GOLEM_DRAFT_N 5: GOLEM_DRAFT off "),
+        ({}, "draft = 'off'\ndraft-n = 5", "draft-n 5: {file}: [server] draft off guesses nothing"),
+        ({"GOLEM_DRAFT": "off"}, "draft-n = 5", None),
+        ({"GOLEM_DRAFT_N": "5"}, "draft = 'off'", None),
+        ({}, "draft = 'off'\ndraft-n = 0", None),
+    ],
+)
+def test_drafts_may_be_turned_off_over_a_length_set_elsewhere(environ, toml, told, tmp_path):
+    file = tmp_path / "golem.toml"
+    file.write_text(toml)
+    settings = config.load(["-model", "x", "-config", str(file)], loaded(), environ).settings
+    if told is None:
+        config.validate(settings)
+        return
+    with pytest.raises(SettingsError, match=re.escape(told.format(file=file))):
+        config.validate(settings)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from golem_core.model import ModelError, estimate, open_decoder
-from golem_core.model.memory import group_limit
+from golem_core.model import ModelError, estimate, memory, open_decoder
+from golem_core.model.memory import group_limit, memory_limit, told_limit
 from golem_core.state import States
 from tests.plugins import tiny
 
@@ -91,6 +91,27 @@ def test_what_does_not_fit_is_refused_with_the_context_that_would(tiny_model):
 def test_no_context_helps_where_the_weights_alone_are_too_much(tiny_model):
     with pytest.raises(ModelError, match="no -context would fit"):
         open_decoder(tiny_model("llama"), limit=1 << 20)
+
+
+def test_a_refusal_tells_whose_the_limit_is_and_what_is_free(tiny_model, monkeypatch, tmp_path):
+    path, gib = tiny_model("llama"), 1 << 30
+    with pytest.raises(ModelError, match=r"and 0\.5 GiB are allowed; "):
+        open_decoder(path, context=1 << 24, parallel=16, limit=gib // 2)
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path)
+    monkeypatch.setattr(memory, "_own_groups", lambda: ["0::/unit"])
+    monkeypatch.setattr(memory, "_machine", lambda: 4 * gib)
+    assert told_limit(memory_limit(), False) == "this machine has 4.0 GiB"
+    (tmp_path / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable:    {3 << 20} kB\n")
+    assert told_limit(memory_limit(), False) == "this machine has 4.0 GiB, 3.0 of them free now"
+    (tmp_path / "unit").mkdir()
+    (tmp_path / "unit" / "memory.max").write_text(f"{2 * gib}\n")
+    whose = "the control group of this process (a container or a unit) may use 2.0 GiB of the "
+    assert told_limit(memory_limit(), False) == whose + "machine's 4.0"
+    (tmp_path / "unit" / "memory.current").write_text(f"{3 * gib // 2}\n")
+    caches = f"anon 5\ninactive_file {gib // 4}\nactive_file {gib // 4}\n"
+    (tmp_path / "unit" / "memory.stat").write_text(caches)
+    assert told_limit(memory_limit(), False) == whose + "machine's 4.0, 1.0 of them free now"
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,12 @@ def test_the_files_own_template_is_used_unless_the_builtin_is_asked_for(llama, t
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"context": 3, "parallel": 4}, "a context of 3 cut into 4 slots leaves no position each"),
+        ({"context": 3, "parallel": 4}, "a context of 3 cut into 4 slot(s) leaves 0 position(s)"),
+        (
+            {"context": 1},
+            "leaves 1 position(s) each, and a token and its answer take 2; raise -con",
+        ),
+        ({"context": 5, "parallel": 3}, "5 cut into 3 slot(s) leaves 1 position(s) each"),
         ({"parallel": 0}, "0 slots: -parallel must be at least 1"),
         ({"context": -1}, "a context of -1: -context is 0"),
         ({"pass_width": 0}, "a pass of 0 columns"),
@@ -209,7 +214,8 @@ def test_a_tensor_nobody_uses_is_told_at_debug_level(llama, tmp_path, caplog):
 
 def test_more_context_than_trained_is_warned_about_unless_it_is_stretched(llama, caplog):
     open_decoder(llama, context=4096, executor="reference").close()
-    assert "trained on 2048" in caplog.text and "-rope-scaling yarn -rope-scale 2" in caplog.text
+    assert "trained on 2048" in caplog.text and "RoPE scaling: yarn, by 2" in caplog.text
+    assert " -" not in caplog.text.split("llama", 1)[1]  # not every caller has these flags
     caplog.clear()
     open_decoder(
         llama, context=4096, executor="reference", rope_scaling="yarn", rope_scale=2.0

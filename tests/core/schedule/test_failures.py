@@ -1,10 +1,22 @@
 """A pass that fails takes its own requests with it and clears their slots; the runner serves on."""
 
+import copy
+import pickle
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from golem_core.sample import NonFiniteLogits
-from golem_core.schedule import Engine, ModelChanged, PassFailed
+from golem_core.schedule import (
+    ContextExceeded,
+    Engine,
+    ModelChanged,
+    PassFailed,
+    QueueFull,
+    QueueTimeout,
+    RequestTimeout,
+)
 from golem_core.schedule.runner import FILE_CHECK
 from tests.core.schedule.fakes import WAIT, FakeClock, FakeModel, Gate, ask, together
 
@@ -89,11 +101,29 @@ def test_a_model_file_that_changes_fails_the_requests_by_name():
         model.file.is_changed = True
         clock.now += 2 * FILE_CHECK
         gate.open()
-        with pytest.raises(ModelChanged, match=r"/models/fake.gguf changed on disk"):
-            running.wait(WAIT)
-        with pytest.raises(ModelChanged):
-            engine.submit(ask("b")).wait(WAIT)
+        for job in (running, engine.submit(ask("b"))):
+            with pytest.raises(ModelChanged) as error:
+                job.wait(WAIT)
+            assert str(error.value) == str(ModelChanged(model.path))
+    assert str(error.value).startswith("/models/fake.gguf changed on disk")
+    assert str(error.value).count("changed on disk") == 1
     assert len(model.executor.seen) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModelChanged(Path("/m.gguf")),
+        QueueFull(7),
+        QueueTimeout(1.5),
+        RequestTimeout(2.5),
+        ContextExceeded(9, 8, counted=False),
+    ],
+)
+def test_a_copied_error_says_and_knows_the_same(error):
+    for own in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert type(own) is type(error) and own is not error
+        assert (str(own), vars(own)) == (str(error), vars(error))
 
 
 def test_a_pass_that_read_what_the_file_no_longer_has_fails():

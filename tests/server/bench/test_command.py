@@ -73,6 +73,11 @@ def test_a_profile_of_an_executor_without_one_is_refused(model, capsys):
     assert "keeps no account of where its time goes" in capsys.readouterr().err
 
 
+def test_a_prompt_of_one_token_and_no_answer_is_measured(model, capsys):
+    assert run("-m", model, "-p", "1", "-n", "0", "-o", "json") == 0
+    assert [e["test"] for e in json.loads(capsys.readouterr().out)] == ["pp1"]
+
+
 def test_pass_widths_are_measured_in_turn(model, capsys):
     assert run("-m", model, "-w", "4,8", "-n", "0", "-o", "json") == 0
     entries = json.loads(capsys.readouterr().out)
@@ -174,4 +179,4 @@ def test_what_memory_is_too_short_for_is_told_in_flags_that_there_are(
     monkeypatch.setattr("golem_core.model.open.memory_limit", lambda: limit)
     assert run("-m", model, "-d", "1000000") == 1
     error = capsys.readouterr().err
-    assert "GiB are there; " in error and re.search(says, error) and "-context" not in error
+    assert "control group" in error and re.search(says, error) and "-context" not in error
