@@ -2,5 +2,4 @@
 #define GOLEM_ISA golem_isa_portable
 #define GOLEM_ISA_NAME "portable"
 #define GOLEM_ISA_LINEAR golem_linear_portable
-#pragma GCC diagnostic ignored "-Wpsabi"
 #include "isa_body.h"
