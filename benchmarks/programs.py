@@ -237,12 +237,12 @@ def serving(
 @contextmanager
 def started(
     program: Golem | Llama, model: Path, *, parallel: int, context: int, threads: int
-) -> Iterator[tuple[subprocess.Popen, float]]:
-    """The same; -> its process, and the seconds from its start until it answered."""
+) -> Iterator[tuple[subprocess.Popen, int, float]]:
+    """The same; -> its process, its port, and the seconds from its start until it answered."""
     port, begun = free_port(), time.perf_counter()
     command = program.server(model, port, parallel, context, threads)
     with running(command, port, every=0.01, folder=program.folder) as process:
-        yield process, time.perf_counter() - begun
+        yield process, port, time.perf_counter() - begun
 
 
 @contextmanager
