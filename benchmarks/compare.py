@@ -5,17 +5,20 @@ of threads, same minutes. Peers are folders that ref.build_peer filled; with sev
 to the better one of each line.
 
     python -m benchmarks.compare MODEL... --peer FOLDER [--peer FOLDER] [--build-peer]
-        [--only 'pp*,tg64,4 clients*'] [--quick] [--list] [--threads 2] [--rounds 3]
+        [--only 'pp*,tg64,4 clients*'] [--quick] [--threads 2] [--rounds 3]
         [--models FOLDER] [--json FILE [--resume]]
     python -m benchmarks.compare --json FILE
+    python -m benchmarks.compare --list
 
-MODEL is a file or random weights of a shape, such as qwen3-4b:q4_0, which are written once to the
-folder of ``--models``. ``--only`` takes patterns of the lines that ``--list`` shows; ``--quick`` is
-one round of a few of them. ``--build-peer`` builds a peer whose folder is empty: llama.cpp, or what
-is named before the folder, as in ``--peer ik_llama.cpp=FOLDER``. The tables of README.md:
+MODEL is a GGUF file or random weights of a shape, such as qwen3-4b:q4_0, which are written once to
+the folder of ``--models``. ``--only`` takes patterns of the lines that ``--list`` shows;
+``--quick`` is one round of those, or of a few where nothing is said. ``--build-peer`` builds a peer
+whose folder is empty: llama.cpp, or what is named before the folder, as in
+``--peer ik_llama.cpp=FOLDER``; every peer has a folder of its own. The tables of README.md:
 
     python -m benchmarks.compare SmolLM2-135M-Instruct.Q4_1.gguf gemma-3-270m-q4_k_m.gguf
-        qwen3-{0.6b,1.7b,4b}:{q4_0,q4_k,q8_0} --peer PEER --peer ik_llama.cpp=PEER_IK --json FILE
+        qwen3-{0.6b,1.7b,4b}:{q4_0,q4_k,q8_0} --build-peer --peer llama.cpp=PEER
+        --peer ik_llama.cpp=PEER_IK --json FILE
 
 **Short runs make one table.** With ``--json`` samples are written after every part and those that
 the file holds already count too; ``--resume`` leaves out what has had its rounds. Without a model,
@@ -38,6 +41,7 @@ not tell how many conversations share a pass.
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -46,6 +50,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -83,8 +88,13 @@ def chosen(patterns: list[str]) -> list[Line]:
     for pattern in patterns:
         if not any(fnmatchcase(line.name, pattern) for line in LINES):
             names = ", ".join(line.name for line in LINES)
-            raise SystemExit(f"compare: {pattern!r} fits none of: {names}")
+            raise argparse.ArgumentTypeError(f"{pattern!r} fits none of: {names}")
     return [line for line in LINES if any(fnmatchcase(line.name, p) for p in patterns)]
+
+
+def only(text: str) -> list[Line]:
+    """The lines that fit patterns separated by commas."""
+    return chosen(text.split(","))
 
 
 def rounds(programs, model: Path, lines: list[Line], samples: Samples, args) -> None:
@@ -154,20 +164,29 @@ def disturbed(rates: list[float], group: int) -> bool:
 def peers_of(folders: list[str], build: bool) -> list[Llama]:
     """The peers in these folders, built first where asked for and not there.
 
-    folders: FOLDER, or PROGRAM=FOLDER to say which program is to be built.
+    folders: FOLDER, or PROGRAM=FOLDER to say which program is to be built. Raises PeerError, a
+    line, where one is not there or is another program.
     """
-    peers = []
+    peers: list[Llama] = []
     for text in folders:
         program, _, folder = text.rpartition("=")
         if program and program not in SOURCES:
-            raise SystemExit(f"compare: --peer {text}: there are {' and '.join(SOURCES)}")
+            raise PeerError(f"--peer {text}: there are {' and '.join(SOURCES)}")
         if build and not (Path(folder) / MANIFEST).exists():
             own = ["--program", program] if program else []
-            subprocess.run([sys.executable, "-m", "ref.build_peer", folder, *own], check=True)
-        try:
-            peers.append(Llama(Peer.open(Path(folder).absolute())))
-        except PeerError as error:
-            raise SystemExit(f"compare: {error}") from None
+            command = [sys.executable, "-m", "ref.build_peer", folder, *own]
+            if subprocess.run(command).returncode:
+                raise PeerError(f"--peer {text}: it could not be built, for the reason above")
+        peer = Llama(Peer.open(Path(folder).absolute()))
+        if peer.name not in SOURCES:
+            raise PeerError(f"--peer {text}: {peer.name!r} there is none of {', '.join(SOURCES)}")
+        if program and program != peer.name:
+            raise PeerError(
+                f"--peer {text}: that folder holds {peer.name}; {program} needs one of its own"
+            )
+        if any(peer.name == other.name for other in peers):
+            raise PeerError(f"--peer {text}: {peer.name} is already compared with")
+        peers.append(peer)
     return peers
 
 
@@ -175,10 +194,7 @@ def file_of(model: str, folder: Path) -> Path:
     """The file of a model, written first where it is a shape with random weights."""
     if Path(model).exists():
         return Path(model).absolute()
-    try:
-        shape, mixture = parse(model)
-    except ValueError as error:
-        raise SystemExit(f"compare: {model} is no file, and {error}") from None
+    shape, mixture = parse(model)
     path = folder.absolute() / f"{shape}-{mixture.lower()}.gguf"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -191,38 +207,82 @@ def build_of(program: Golem | Llama) -> str:
     return program.build if isinstance(program, Golem) else program.peer.describe["package"]
 
 
-def main() -> None:
-    parser = Flags(description=__doc__.splitlines()[0])
-    parser.add_argument("models", nargs="*", metavar="MODEL")
-    parser.add_argument("--peer", action="append", default=[], metavar="[PROGRAM=]FOLDER")
-    parser.add_argument("--build-peer", action="store_true", help="build a peer that is missing")
-    parser.add_argument("--models", dest="folder", type=Path, default=Path("models"))
-    parser.add_argument("--threads", type=kinds.threads(), default=len(os.sched_getaffinity(0)))
-    parser.add_argument(
-        "--rounds", type=kinds.whole(), default=3, help="turns of every program (default 3)"
+class Arguments(Flags):
+    """Leaves with 2 where it is called wrongly; 1 is a comparison that failed."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; -help lists what exists\n")
+
+
+def parser() -> Arguments:
+    made = Arguments(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add, cores = made.add_argument, len(os.sched_getaffinity(0))
+    add(
+        "models",
+        nargs="*",
+        type=kinds.model,
+        metavar="MODEL",
+        help="a GGUF file, or random weights of a shape, such as qwen3-4b:q4_0",
     )
-    parser.add_argument("--only", default="*", help="patterns of lines, by commas (default all)")
-    parser.add_argument("--quick", action="store_true", help=f"one round of {', '.join(QUICK)}")
-    parser.add_argument("--list", action="store_true", help="show the lines there are")
-    parser.add_argument("--no-golem", action="store_true", help="only the peers")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep samples here, and go on")
-    parser.add_argument("--resume", action="store_true", help="only what FILE lacks of the rounds")
-    args = parser.parse_args()
+    add(
+        "--peer",
+        action="append",
+        default=[],
+        metavar="[PROGRAM=]FOLDER",
+        help=f"a peer that ref.build_peer built, one of {', '.join(SOURCES)}; once for each",
+    )
+    add("--build-peer", action="store_true", help="build a peer that is missing")
+    add(
+        "--models",
+        dest="folder",
+        type=kinds.folder,
+        default=Path("models"),
+        metavar="FOLDER",
+        help="where random weights are kept (models)",
+    )
+    add("--threads", type=kinds.threads(), default=cores, help=f"of every program ({cores})")
+    add("--rounds", type=kinds.whole(), help="turns of every program (3; with --quick 1)")
+    add("--only", type=only, metavar="PATTERNS", help="of lines, separated by commas (all)")
+    add("--quick", action="store_true", help=f"one round, without --only of {', '.join(QUICK)}")
+    add("--list", action="store_true", help="show the lines there are")
+    add("--no-golem", action="store_true", help="only the peers")
+    add("--json", type=Path, metavar="FILE", help="keep samples here, and go on")
+    add("--resume", action="store_true", help="only what FILE lacks of the rounds")
+    return made
+
+
+def refuse_contradictions(flags: Arguments, args: argparse.Namespace) -> None:
+    """Leaves where the arguments do not go together."""
+    if args.resume and args.json is None:
+        flags.error("--resume goes on with the samples of a file: name it with --json FILE")
+    if args.json is not None and not args.json.absolute().parent.is_dir():
+        flags.error(f"--json {args.json}: its folder is not there")
+    if args.models and args.no_golem and not args.peer:
+        flags.error("--no-golem leaves nothing to measure without a --peer FOLDER")
+    if args.models:
+        return
+    if args.json is None:
+        flags.error("give a MODEL to measure, --json FILE to print its tables, or --list")
+    if not args.json.exists():
+        flags.error(f"--json {args.json}: there is no such file to print, and no MODEL to measure")
+
+
+def main() -> None:
+    flags = parser()
+    args = flags.parse_args()
     if args.list:
         print("\n".join(f"{line.name:28} {line.unit:6} {line.what}" for line in LINES))
         return
-    if args.quick:
-        args.rounds = 1
-    lines = chosen(list(QUICK) if args.quick else args.only.split(","))
-    programs = [*([] if args.no_golem else [Golem()]), *peers_of(args.peer, args.build_peer)]
-    names = [program.name for program in programs]
-    if len(set(names)) < len(names) or not names:
-        raise SystemExit(f"compare: needs programs with different names, not {names}")
+    refuse_contradictions(flags, args)
+    args.rounds = args.rounds or (1 if args.quick else 3)
+    lines = args.only or chosen(list(QUICK) if args.quick else ["*"])
     try:
+        peers = peers_of(args.peer, args.build_peer)
+        programs = [*([] if args.no_golem else [Golem()]), *peers]
         builds = {program.name: build_of(program) for program in programs} if args.models else {}
         samples = Samples.open(args.json, builds)
-    except (ValueError, KeyError) as error:
-        raise SystemExit(f"compare: {error}") from None
+    except (PeerError, ValueError, OSError) as error:
+        flags.error(str(error))
     load = os.getloadavg()[0]
     if args.models and load > BUSY:
         say(f"load average {load:.2f}: others use this machine, and ratios mean little")

@@ -29,6 +29,7 @@ from golem_server.bench.invented import parse, write_invented
 from golem_server.bench.report import STEADY
 from golem_server.bench.shapes import SHAPES, Shape
 from golem_server.commands import Flags
+from ref.peer import PeerError
 
 SLOW = {"q2_0": (16, 4)}  # a peer's prompt and draws: llama.cpp has no kernel of it for x86
 OWN = "tq2_0"  # what golem's other few-bit types are compared with
@@ -167,7 +168,10 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     types, own = args.types, args.own
-    golem, peers = Golem(), peers_of(args.peer, args.build_peer)
+    try:
+        golem, peers = Golem(), peers_of(args.peer, args.build_peer)
+    except PeerError as error:
+        parser.error(str(error))
     samples: Samples = defaultdict(list)
     shares: dict[str, list] = defaultdict(list)
     alone = [*own, *([OWN] if own and OWN not in types else [])]

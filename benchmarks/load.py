@@ -31,6 +31,7 @@ from benchmarks.compare import file_of, peer_may_fail, peers_of
 from benchmarks.programs import Golem, Llama, started
 from golem_server.bench import arguments as kinds
 from golem_server.commands import Flags
+from ref.peer import PeerError
 
 CONTEXT = 4096
 DRAWN = 8  # tokens behind the prompt that fills it
@@ -100,13 +101,16 @@ def touch(path: Path) -> None:
 
 def main() -> None:
     parser = Flags(description=__doc__.splitlines()[0])
-    parser.add_argument("models", nargs="+", metavar="MODEL")
+    parser.add_argument("models", nargs="+", type=kinds.model, metavar="MODEL")
     parser.add_argument("--peer", action="append", default=[], metavar="FOLDER")
     parser.add_argument("--threads", type=kinds.threads(), default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=kinds.whole(), default=5)
-    parser.add_argument("--models", dest="folder", type=Path, default=Path("models"))
+    parser.add_argument("--models", dest="folder", type=kinds.folder, default=Path("models"))
     args = parser.parse_args()
-    programs = [Golem(), *peers_of(args.peer, False)]
+    try:
+        programs = [Golem(), *peers_of(args.peer, False)]
+    except PeerError as error:
+        parser.error(str(error))
     for model in args.models:
         path = file_of(model, args.folder)
         found: dict[str, Loaded] = defaultdict(Loaded)

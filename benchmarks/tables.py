@@ -29,18 +29,24 @@ class Samples:
     def open(cls, path: Path | None, programs: dict[str, str]) -> Samples:
         """Goes on with the file if there is one; ``programs`` are added to those it names.
 
-        Raises ValueError when it holds figures of the same program in another build.
+        Raises ValueError when it holds figures of the same program in another build, or none.
         """
         if path is None or not path.exists():
             return cls(dict(programs), path)
-        kept = json.loads(path.read_text())
+        try:
+            kept = json.loads(path.read_text())
+            builds, models = dict(kept["programs"]), dict(kept["models"])
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(
+                f"{path} holds no samples of a comparison: name another file"
+            ) from None
         for name, build in programs.items():
-            if kept["programs"].get(name, build) != build:
+            if builds.get(name, build) != build:
                 raise ValueError(
-                    f"{path} holds figures of {name} {kept['programs'][name]}, and this is {build}:"
+                    f"{path} holds figures of {name} {builds[name]}, and this is {build}:"
                     " name another file"
                 )
-        return cls(kept["programs"] | programs, path, kept["models"])
+        return cls(builds | programs, path, models)
 
     def add(self, model: str, line: str, program: str, steady: bool, values: list[float]) -> None:
         turns = self.models.setdefault(model, {}).setdefault(line, {}).setdefault(program, [])

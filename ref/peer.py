@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 MANIFEST = "peer.json"
+NEEDED = {"name", "package", "bin"}  # of what it says
 
 
 class PeerError(RuntimeError):
@@ -37,7 +38,13 @@ class Peer:
             raise PeerError(
                 f"{manifest} is missing; build the peer first: python -m ref.build_peer {folder}"
             )
-        return cls(folder, json.loads(manifest.read_text()))
+        try:
+            describe = json.loads(manifest.read_text())
+        except (OSError, ValueError):
+            describe = None
+        if not isinstance(describe, dict) or NEEDED - describe.keys():
+            raise PeerError(f"{manifest} does not describe a peer; build it anew")
+        return cls(folder, describe)
 
     def program(self, name: str) -> Path:
         """Path of one of the built programs, such as ``llama-bench``."""

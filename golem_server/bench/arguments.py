@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from golem_core.cpu.cores import check_threads
+from golem_core.formats.gguf import GGUF
 from golem_core.model.memory import memory_limit
 from golem_server.bench.invented import parse
 from golem_server.bench.shapes import SHAPES
+from golem_server.serve import one_line
 
 MOST = 1 << 24  # of any count
 
@@ -120,6 +122,13 @@ def file(text: str) -> Path:
     return Path(text)
 
 
+def folder(text: str) -> Path:
+    """A folder that is there, or can be made."""
+    if not text or (Path(text).exists() and not Path(text).is_dir()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no folder")
+    return Path(text)
+
+
 def program(text: str) -> str:
     """A program that can be run."""
     if shutil.which(text) is None:
@@ -133,6 +142,21 @@ def weights(text: str) -> str:
         parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def model(text: str) -> str:
+    """A GGUF file, or SHAPE:TYPE of random weights."""
+    if not Path(text).exists():
+        try:
+            parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} is no file, and {error}") from None
+        return text
+    try:
+        GGUF.open(text).close()
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(one_line(error)) from None
     return text
 
 

@@ -61,7 +61,7 @@ def test_no_number_is_taken_unread(name, monkeypatch, capsys):
     checked = 0
     for action in options:
         flag = action.option_strings[-1]
-        if getattr(action.type, "__name__", "") == "Path":  # made where it is not there
+        if getattr(action.type, "__name__", "") in ("Path", "folder"):  # made where it is missing
             continue
         bad = ["zz", "-1", "", "1,,2"] + ["0"] * (flag not in ZERO)
         for value in bad:
@@ -98,7 +98,9 @@ def test_no_number_is_taken_unread(name, monkeypatch, capsys):
         ("deltanet", ["--blocks", "99"], "has 1 to 64"),
         ("soak", ["--seconds", "inf"], "'inf' is no number of seconds above 0"),
         ("embed", ["--peer", "/nowhere"], "/nowhere/"),
-        ("compare", ["--peer", "/nowhere"], "build the peer first"),
+        ("load", ["nosuch"], "'nosuch' is no file, and "),
+        ("load", ["qwen3-0.6b:q4_0", "--peer", "/nowhere"], "build the peer first"),
+        ("deltanet", ["--peer", "/nowhere"], "build the peer first"),
         ("laya", ["x", "--python", "/nowhere"], "'/nowhere': there is no such program"),
         ("verify", ["/nowhere"], "'/nowhere': there is no such file"),
         ("grammar", ["/nowhere"], "'/nowhere': there is no such file"),

@@ -1,5 +1,6 @@
 """The comparison with peers: what it sends, what it reads of them, what it keeps and prints."""
 
+import argparse
 import asyncio
 import json
 import re
@@ -180,7 +181,7 @@ def test_lines_are_chosen_by_pattern():
     assert [line.name for line in chosen(["tg64", "pp512"])] == ["pp512", "tg64"]
     assert {line.unit for line in chosen(["4 clients*"])} == {"t/s", ""}
     assert len({line.name for line in LINES}) == len(LINES)
-    with pytest.raises(SystemExit, match="'fast' fits none of: pp512"):
+    with pytest.raises(argparse.ArgumentTypeError, match="'fast' fits none of: pp512"):
         chosen(["fast"])
 
 
@@ -250,6 +251,10 @@ def test_runs_add_to_a_file_of_the_same_builds(tmp_path, monkeypatch, capsys):
         ValueError, match=r"figures of golem sources 1, and this is sources 2: name"
     ):
         Samples.open(path, {"golem": "sources 2"})
+    for text in ("{", "[]", '{"programs": {}}', '{"programs": 1, "models": {}}'):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="holds no samples of a comparison"):
+            Samples.open(path, BUILDS)
 
 
 def test_nobody_drafts():
