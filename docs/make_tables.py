@@ -1,4 +1,4 @@
-"""Writes the tables of the documentation that the program knows better: flags, refused fields.
+"""Writes the tables of the documentation that the programs know better: flags, refused fields.
 
     python docs/make_tables.py
 
@@ -6,12 +6,16 @@ What lies between the two comments of a page is made here. A test fails when it 
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from golem_core.settings import Setting, Table
+from golem_server import bench, inspect
 from golem_server.config import ACTIONS, OTHER_VARIABLES, ServerSettings
+from golem_server.llama_flags import NONE, SAME
 from golem_server.schema import LATER
+from golem_server.terminal import ACTIONS as CLI_ACTIONS
+from golem_server.terminal import CliSettings
 
 HERE = Path(__file__).parent
 BEGIN, END = "<!-- made by docs/make_tables.py -->", "<!-- until here -->"
@@ -48,7 +52,52 @@ def refused() -> Iterator[str]:
         yield f"- `{name}`" + (f": {values}" if values else "")
 
 
-PAGES: dict[str, Callable[[], Iterator[str]]] = {"operators.md": flags, "api.md": refused}
+def commands() -> Iterator[str]:
+    """The flags of golem-cli, golem-bench and golem-inspect, and llama-server's by golem's."""
+    yield "## golem-cli"
+    yield ""
+    yield "| flag | default | meaning |"
+    yield "|---|---|---|"
+    for setting in Table("cli", CliSettings).settings:
+        yield _row(setting)
+    for name, text in CLI_ACTIONS.items():
+        yield f"| `-{name}` | | {text} |"
+    yield ""
+    for program, parser in (
+        ("golem-bench", bench.command.parser()),
+        ("golem-inspect", inspect.parser()),
+    ):
+        yield f"## {program}"
+        yield ""
+        yield "| flag | meaning |"
+        yield "|---|---|"
+        for names, value, text in parser.described():
+            told = ", ".join(f"`{name}`" for name in names) or f"`{value}`"
+            yield f"| {told} {value if names else ''} | {text} |".replace("  ", " ")
+        yield ""
+    yield "## Coming from llama-server"
+    yield ""
+    yield "golem takes its own names only; one of llama-server's is refused with the one to write."
+    yield ""
+    yield "| llama-server | golem |"
+    yield "|---|---|"
+    server = {setting.flag for setting in Table("server", ServerSettings).settings}
+    for flag, names in SAME.items():
+        whose = "" if flag.partition(" ")[0] in server else " of golem-cli"
+        yield f"| {_listed(names)} | `-{flag}`{whose} |"
+    for why, names in NONE.items():
+        yield f"| {_listed(names)} | {why} |"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`-{name}`" for name in names)
+
+
+PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "operators.md": flags,
+    "api.md": refused,
+    "commands.md": commands,
+}
 
 
 def document(page: str) -> str:

@@ -45,6 +45,7 @@ PREFIX = "GOLEM_"
 # What a Kubernetes service named "golem" puts into the environment of every pod beside it.
 SERVICE_LINK = re.compile(r"GOLEM\w*_(SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_(TCP|UDP|SCTP)\w*)?)")
 NO_DEFAULT = "default"
+LOOK = "-help lists what exists"
 
 
 class SettingsError(ValueError):
@@ -236,9 +237,14 @@ class Given:
 
 
 def parse_flags(
-    settings: Iterable[Setting], arguments: Sequence[str], actions: Iterable[str] = ()
+    settings: Iterable[Setting],
+    arguments: Sequence[str],
+    actions: Iterable[str] = (),
+    hints: Mapping[str, str] | None = None,
 ) -> Given:
     """Take a command line apart, Go style: ``-flag value``, ``--flag=value``, ``-switch``.
+
+    hints: what to say of flags that do not exist, where that is not the nearest one's name.
 
     Raises:
         SettingsError: for a flag that does not exist, one without its value, or a stray word.
@@ -269,7 +275,9 @@ def parse_flags(
                     raise SettingsError(f"-{name} needs a value: {known[name].kind.name}")
             values.setdefault(name, []).append(text)
         else:
-            raise SettingsError(f"there is no flag -{name}{_nearest(name, [*known, *verbs], '-')}")
+            hint = (hints or {}).get(name)
+            more = f"; {hint}" if hint else _nearest(name, [*known, *verbs], "-")
+            raise SettingsError(f"there is no flag -{name}{more}")
     return Given(values, asked)
 
 
@@ -278,7 +286,7 @@ def _nearest(name: str, names: Iterable[str], dash: str = "") -> str:
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     # A longer or a shorter word for the same: -temperature and -temp.
     close = close or [one for one in names if len(one) > 2 and (one in name or name in one)][:1]
-    return f"; did you mean {dash}{close[0]}?" if close else "; -help lists what exists"
+    return f"; did you mean {dash}{close[0]}?" if close else f"; {LOOK}"
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import argparse
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from golem_server.stderr import say
@@ -52,6 +53,14 @@ class Flags(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Leave as for any other mistake: a line, status 1."""
         self.exit(1, f"{self.prog}: {message}; -help lists what exists\n")
+
+    def described(self) -> Iterator[tuple[list[str], str, str]]:
+        """Of each flag its names, what it is given and what it means."""
+        for flag in self._actions:
+            if flag.help is not argparse.SUPPRESS:
+                value = "" if flag.nargs == 0 else flag.metavar or flag.dest.upper()
+                value = ", ".join(flag.choices) if flag.choices else value
+                yield list(flag.option_strings), value, flag.help
 
     def print_help(self, file: Any = None) -> None:
         """Print it; unlike argparse's own, not silent where nothing can be written."""

@@ -24,6 +24,7 @@ from golem_core.settings import (
 )
 from golem_core.state.kinds import CACHE_TYPES
 from golem_server.address import parse_address
+from golem_server.llama_flags import hints
 
 PROGRAM = "golem-server"
 ACTIONS = {
@@ -223,7 +224,7 @@ def load(
     tables += [Table(name, cls, plugin=True) for name, cls in plugins.settings().items()]
     fields = [s for table in tables for s in table.settings]
     try:
-        given = parse_flags(fields, arguments, ACTIONS)
+        given = parse_flags(fields, arguments, ACTIONS, hints(s.flag for s in fields))
         helps = "help" in given.actions
         named = given.values.get("config", [environ.get("GOLEM_CONFIG", "")])[-1]
         settings = resolve(

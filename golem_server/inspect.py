@@ -56,7 +56,7 @@ class Contents:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     try:
         with _open(options.file) as file:
             contents = _contents(file)
@@ -78,22 +78,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Flags(
+def parser() -> Flags:
+    """The command's flags."""
+    made = Flags(
         prog=PROGRAM,
         description="Show what a GGUF or safetensors model holds: metadata, tensors, types, sizes.",
         epilog="Without --metadata, --tensors or --types all three are shown.",
     )
-    parser.add_argument("file", help="a .gguf, .safetensors or .index.json file, or a folder")
+    made.add_argument("file", help="a .gguf, .safetensors or .index.json file, or a folder")
     for name, text in (
         ("metadata", "show the metadata"),
         ("tensors", "show the tensors"),
         ("types", "show the types with their shares, and the totals"),
         ("json", "print one JSON object"),
     ):
-        parser.add_argument(f"--{name}", f"-{name}", action="store_true", help=text)
-    parser.add_argument("--key", "-key", metavar="KEY", help="print one metadata value in full")
-    return parser
+        made.add_argument(f"--{name}", f"-{name}", action="store_true", help=text)
+    made.add_argument("--key", "-key", metavar="KEY", help="print one metadata value in full")
+    return made
 
 
 def _open(path: str) -> GGUF | Safetensors:

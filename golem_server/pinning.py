@@ -21,7 +21,7 @@ PROGRAM = "golem-models"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     folder = options.models or os.environ.get("GOLEM_MODELS")
     if not folder:
         say(f"{PROGRAM}: which folder? pass -models DIR or set GOLEM_MODELS")
@@ -35,11 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Flags(prog=PROGRAM, description=__doc__.split(": ", 1)[1])
+def parser() -> Flags:
+    """The command's flags."""
+    flags = Flags(prog=PROGRAM, description=__doc__.split(": ", 1)[1])
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("-models", "--models", metavar="DIR", help="the folder; or GOLEM_MODELS")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = flags.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[..., int], text: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, parents=[shared], help=text, description=text)
@@ -59,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("names", nargs="*", help="default: every pinned model")
     unpin = command("unpin", _unpin, "forget a model; its files stay")
     unpin.add_argument("name")
-    return parser
+    return flags
 
 
 def _parts(path: Path) -> list[Path]:

@@ -30,6 +30,7 @@ from golem_core.settings import (
 from golem_core.text.template import TemplateError
 from golem_server import commands
 from golem_server.commands import INTERRUPTED
+from golem_server.llama_flags import hints
 from golem_server.loading import LoadingBar
 from golem_server.serve import one_line
 from golem_server.stderr import say
@@ -100,7 +101,8 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         SettingsError, FormatError, OSError: for what cannot be used.
     """
     table = Table("cli", CliSettings)
-    given = parse_flags(table.settings, arguments, ACTIONS)
+    flags = hints(s.flag for s in table.settings)
+    given = parse_flags(table.settings, arguments, ACTIONS, flags)
     if "help" in given.actions:
         print(help_text(PROGRAM, [table], ACTIONS, {}))
         return 0

@@ -30,7 +30,7 @@ PROGRAM = "golem-bench"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; 0, or 1 after one line about what was wrong."""
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     try:
         with _model_path(arguments) as path:
             if path is not None:
@@ -49,14 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Flags(
+def parser() -> Flags:
+    """The command's flags."""
+    made = Flags(
         prog=PROGRAM,
         description="Measures how fast a model reads prompts (pp) and draws tokens (tg).",
         epilog=f"{_columns()}\n{_names('shapes', SHAPES)}\n\n{_names('types', MIXTURES)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add, cores = parser.add_argument, kinds.several(kinds.threads(0))
+    add, cores = made.add_argument, kinds.several(kinds.threads(0))
     counts, numbers = kinds.several(kinds.whole(0)), kinds.several(kinds.whole())
     add("-m", "-model", "--model", metavar="FILE", help="a GGUF chat model")
     add("--random", metavar="SHAPE:TYPE", help="random weights, such as qwen3-4b:q4_0")
@@ -75,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--no-served", action="store_true", help="leave out served - C, which reads depths again")
     add("--executor", choices=("cpu", "reference"), default="cpu", help=argparse.SUPPRESS)
     add("--seed", type=kinds.whole(0), default=0, help="of random weights and tokens (0)")
-    return parser
+    return made
 
 
 def _columns() -> str:

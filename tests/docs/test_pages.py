@@ -13,9 +13,12 @@ from falcon.testing import TestClient
 
 from golem_core.model.embedder import open_embedder
 from golem_core.plugins import Plugins, load_plugins
-from golem_server import config
+from golem_core.settings import Table
+from golem_server import bench, config, inspect, pinning
 from golem_server.app import create_app
 from golem_server.service import Service
+from golem_server.terminal import ACTIONS as CLI_ACTIONS
+from golem_server.terminal import CliSettings
 from tests.plugins import tiny, tiny_encoders
 from tests.plugins.projectors import picture, recording, write_projector, write_seeing_model
 from tests.server.fake import open_fake
@@ -51,10 +54,49 @@ def test_the_catalogue_of_ops_is_that_of_the_docstrings():
     assert (DOCS / "ops.md").read_text("utf-8") == made, "run python docs/make_ops.py"
 
 
-@pytest.mark.parametrize("page", ["operators.md", "api.md"])
+@pytest.mark.parametrize("page", ["operators.md", "api.md", "commands.md"])
 def test_the_tables_are_those_of_the_program(page):
     made = runpy.run_path(str(DOCS / "make_tables.py"))["document"](page)
     assert (DOCS / page).read_text("utf-8") == made, "run python docs/make_tables.py"
+
+
+# ---- flags ----
+
+PROGRAMS = r"(?:\S*/)?golem-(?:server|cli|bench|inspect|models|laya) "
+FLAG = r"(?<![^\s`\[])--?([a-z][a-z0-9-]*)"
+EXAMPLES = {"flag", "words", "words-limit"}  # of any flag, and of the plugin that is an example
+OTHERS = {"c", "rtr"}  # of python and ik_llama.cpp
+
+
+def flags_that_there_are() -> set[str]:
+    """Of every command, without dashes."""
+    plugins = [Table(name, cls, plugin=True) for name, cls in load_plugins().settings().items()]
+    tables = [Table("server", config.ServerSettings), Table("cli", CliSettings), *plugins]
+    flags = {s.flag for table in tables for s in table.settings}
+    flags |= {*config.ACTIONS, *CLI_ACTIONS}
+    for module in (bench.command, inspect, pinning):
+        flags |= {name.lstrip("-") for names, *_ in module.parser().described() for name in names}
+    subcommands = re.findall(r'"-([a-z]+)", "--\1"', Path(pinning.__file__).read_text("utf-8"))
+    return flags | set(subcommands)
+
+
+def test_every_flag_is_on_a_page():
+    text = "\n".join((DOCS / page).read_text("utf-8") for page in PAGES)
+    named = set(re.findall(FLAG, text))
+    assert sorted(flags_that_there_are() - named) == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, "../README.md"])
+def test_every_flag_that_a_page_names_exists(page):
+    """In code that is a flag, or begins with one of the commands; llama-server's are marked so."""
+    text, _, others = (DOCS / page).read_text("utf-8").partition("## Coming from llama-server")
+    fences = re.findall(r"^```\w*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.M))
+    spans += re.findall(r"\| `(-[^`]+)`[\w -]*\|$", others, re.MULTILINE)
+    spans += [line for fence in fences for line in fence.splitlines()]
+    told = [span.partition("#")[0] for span in spans if re.match(rf"{PROGRAMS}|-", span)]
+    found = {flag for span in told for flag in re.findall(FLAG, span)}
+    assert sorted(found - flags_that_there_are() - EXAMPLES - OTHERS) == []
 
 
 # ---- what is promised ----
