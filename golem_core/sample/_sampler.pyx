@@ -1,4 +1,4 @@
-# distutils: sources = golem_core/sample/chain.c golem_core/sample/order.c golem_core/sample/filters.c golem_core/sample/history.c golem_core/sample/draw.c golem_core/sample/row.c golem_core/sample/rng.c
+# distutils: sources = golem_core/sample/chain.c golem_core/sample/order.c golem_core/sample/filters.c golem_core/sample/history.c golem_core/sample/draw.c golem_core/sample/exp.c golem_core/sample/row.c golem_core/sample/rng.c
 # distutils: include_dirs = golem_core/sample
 # distutils: libraries = m
 """The sampler chain in C: one call draws for every scored row of a pass, without the GIL.

@@ -11,21 +11,26 @@
 bool workspace_init(Workspace *w, int vocab) {
     *w = (Workspace){.vocab = vocab};
     w->row = calloc(vocab, sizeof *w->row);
+    w->maxima = calloc(maxima_of(vocab) + 1, sizeof *w->maxima);
     w->list = calloc(vocab, sizeof *w->list);
     w->spare = calloc(vocab, sizeof *w->spare);
     w->keys = calloc(vocab, sizeof *w->keys);
     w->spare_keys = calloc(vocab, sizeof *w->spare_keys);
+    w->floats = calloc(vocab, sizeof *w->floats);
     w->repeats = calloc(vocab, sizeof *w->repeats);
-    return w->row && w->list && w->spare && w->keys && w->spare_keys && w->repeats;
+    return w->row && w->maxima && w->list && w->spare && w->keys && w->spare_keys && w->floats &&
+           w->repeats;
 }
 
 void workspace_free(Workspace *w) {
     free(w->row);
+    free(w->maxima);
     free(w->allowed);
     free(w->list);
     free(w->spare);
     free(w->keys);
     free(w->spare_keys);
+    free(w->floats);
     free(w->repeats);
     free(w->overlap);
 }
@@ -82,14 +87,15 @@ static int run(Workspace *w, Chain *chain) {
     }
     for (int i = 0; i < chain->step_count; i++)
         if (!step(w, chain, chain->steps[i])) return PICK_NO_MEMORY;
-    return chain->adaptive ? draw_adaptive(w, chain) : draw_plain(w, &chain->draw_rng);
+    return chain->adaptive ? draw_adaptive(w, chain)
+                           : draw_plain(w, &chain->draw_rng, chain->probs_after);
 }
 
 /* The best token after biases and penalties: what the chain ends in at temperature 0. */
 static int best_token(Workspace *w, Chain *chain) {
     for (int i = 0; i < chain->step_count; i++)
         if (chain->steps[i] <= STEP_DRY && !step(w, chain, chain->steps[i])) return PICK_NO_MEMORY;
-    return row_best(w->logits, w->vocab);
+    return row_best(w, w->logits);
 }
 
 /* A token from the current logits, biases added; or PICK_NO_MEMORY. */
@@ -98,7 +104,7 @@ static int choose(Workspace *w, Chain *chain) {
     int position = run(w, chain);
     if (position < 0) return position;
     if (chain->probs && chain->probs_after) report_left(chain, w, position);
-    return w->list[position].id;
+    return w->listed ? w->list[position].id : position;
 }
 
 static void start(Workspace *w, const Chain *chain, const float *logits) {
@@ -122,19 +128,20 @@ static int choose_allowed(Workspace *w, Chain *chain, const float *logits) {
     int left = chain->constraint->narrow(chain->constraint->self, w->allowed, w->vocab);
     chain->constraint_seconds += seconds() - began;
     if (left <= 0) return left ? PICK_GAVE_UP + left : PICK_DEAD_END;
+    w->scanned = NULL;
     start(w, chain, w->allowed);
-    if (w->logits[row_best(w->logits, w->vocab)] == -INFINITY) return PICK_DEAD_END;
+    if (w->logits[row_best(w, w->logits)] == -INFINITY) return PICK_DEAD_END;
     return choose(w, chain);
 }
 
 int chain_pick(Chain *chain, Workspace *w, const float *logits) {
-    if (!row_finite(logits, w->vocab)) return PICK_NOT_FINITE;
+    if (!scan_row(w, logits)) return PICK_NOT_FINITE;
     const float sum = chain->adaptive_sum, weight = chain->adaptive_weight;
     start(w, chain, logits);
     int token = choose(w, chain);
     if (token < 0) return token;
     /* All of a row that is not banned is -inf: nothing was chosen, something was only left over. */
-    if (logits[token] == -INFINITY && logits[row_best(logits, w->vocab)] == -INFINITY)
+    if (logits[token] == -INFINITY && logits[row_best(w, logits)] == -INFINITY)
         return PICK_NOT_FINITE;
     const Constraint *constraint = chain->constraint;
     if (constraint) {

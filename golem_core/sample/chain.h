@@ -40,8 +40,11 @@ typedef struct {
     int size;
     bool listed;
     bool sorted;      /* best first */
+    const float *scanned; /* (V) the row that `maxima` describe, or NULL */
+    float *maxima;        /* (maxima_of(V)) the best of each group, see row.c */
     uint64_t *keys;   /* (V) sort keys */
     uint64_t *spare_keys; /* (V) */
+    float *floats;        /* (V) exps */
     int32_t *repeats; /* (V) all 0 between draws: repeat that drawing a token would continue */
     int32_t *overlap; /* (overlap_room) DRY: match lengths at each distance */
     int overlap_room;
@@ -140,12 +143,15 @@ bool chain_accept(Chain *chain, int32_t token);
 void list_all(Workspace *w);
 void keep_best(Workspace *w, int k);
 void sort_list(Workspace *w);
+/* The k-th best of n floats, or -INFINITY when they are fewer. Uses the keys. */
+float best_value(Workspace *w, const float *values, int n, int k);
 /* The positions of the k best listed candidates in keys[0 … k-1] (low 32 bits), best first. */
 void best_positions(Workspace *w, int k);
 void sort_keys(uint64_t *keys, uint64_t *spare, int n);
 uint32_t ascending_bits(float x);
 
 /* filters.c */
+float *exps(Workspace *w); /* exp(logit - the best one) of all candidates, in their order */
 void softmax(Workspace *w, bool sort);
 void top_n_sigma(Workspace *w, float n);
 void typical(Workspace *w, float p, int min_keep);
@@ -161,15 +167,22 @@ void penalties(Workspace *w, Chain *chain);
 bool dry(Workspace *w, Chain *chain);
 
 /* draw.c: the position of the drawn candidate. */
-int draw_plain(Workspace *w, Rng *rng);
+int draw_plain(Workspace *w, Rng *rng, bool set_p);
 int draw_mirostat(Workspace *w, Chain *chain);
 int draw_adaptive(Workspace *w, Chain *chain);
 
 /* row.c */
-bool row_finite(const float *row, int n);
-int row_best(const float *row, int n);
 enum { ROW_STEP = 16 }; /* logits that row_above looks at together */
+enum { LANES = 64, CHUNK = 32 * LANES }; /* maxima of a chunk, its logits */
+int maxima_of(int vocab);
+bool scan_row(Workspace *w, const float *row);
+int row_best(Workspace *w, const float *row);
+float row_threshold(Workspace *w, int k);
 int row_above(const float *row, int from, int n, float threshold);
+
+/* exp.c: y[i] = exp(x[i] - shift), where no x is more than 88 above the shift. */
+void exp_row(const float *x, float shift, float *y, int n);
+
 void report_raw(Chain *chain, Workspace *w, const float *logits, int token);
 void report_left(Chain *chain, Workspace *w, int position);
 

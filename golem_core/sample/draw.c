@@ -4,27 +4,21 @@
 
 #include "chain.h"
 
-int draw_plain(Workspace *w, Rng *rng) {
-    list_all(w);
-    float best = w->list[0].logit;
-    if (!w->sorted)
-        for (int i = 1; i < w->size; i++)
-            if (w->list[i].logit > best) best = w->list[i].logit;
-    if (best == -INFINITY) best = 0.0f;
+int draw_plain(Workspace *w, Rng *rng, bool set_p) {
+    if (set_p) list_all(w);
+    const int n = w->listed ? w->size : w->vocab;
+    const float *p = exps(w);
     double sum = 0.0;
-    for (int i = 0; i < w->size; i++) {
-        w->list[i].p = expf(w->list[i].logit - best);
-        sum += w->list[i].p;
-    }
+    for (int i = 0; i < n; i++) sum += p[i];
     double target = sum * rng_double(rng), run = 0.0; /* a single candidate takes numbers too */
-    int drawn = -1;
-    for (int i = 0; i < w->size; i++) {
-        float p = w->list[i].p;
-        run += p;
-        if (drawn < 0 && run >= target && p > 0.0f) drawn = i;
-        if (sum > 0.0) w->list[i].p = (float)(p / sum);
+    int drawn = 0;
+    for (; drawn < n; drawn++) {
+        run += p[drawn];
+        if (run >= target && p[drawn] > 0.0f) break;
     }
-    return drawn < 0 ? 0 : drawn;
+    if (set_p)
+        for (int i = 0; i < n; i++) w->list[i].p = sum > 0.0 ? (float)(p[i] / sum) : p[i];
+    return drawn < n ? drawn : 0;
 }
 
 /* std::discrete_distribution over the p of the candidates: a single one takes no number. */

@@ -15,17 +15,26 @@ static float best_logit(const Workspace *w) {
     return best;
 }
 
-void softmax(Workspace *w, bool sort) {
-    list_all(w);
-    if (sort) sort_list(w);
-    float best = best_logit(w), sum = 0.0f;
-    if (best == -INFINITY) best = 0.0f; /* everything is banned: all p become 0 / 1 */
-    for (int i = 0; i < w->size; i++) {
-        w->list[i].p = expf(w->list[i].logit - best);
-        sum += w->list[i].p;
+float *exps(Workspace *w) {
+    float best = w->listed ? best_logit(w) : w->logits[row_best(w, w->logits)];
+    if (best == -INFINITY) best = 0.0f; /* everything is banned: all become 0 */
+    if (!w->listed) {
+        exp_row(w->logits, best, w->floats, w->vocab);
+        return w->floats;
     }
+    for (int i = 0; i < w->size; i++) w->floats[i] = w->list[i].logit;
+    exp_row(w->floats, best, w->floats, w->size);
+    return w->floats;
+}
+
+void softmax(Workspace *w, bool sort) {
+    if (sort) sort_list(w);
+    list_all(w);
+    const float *p = exps(w);
+    float sum = 0.0f;
+    for (int i = 0; i < w->size; i++) sum += p[i];
     if (sum == 0.0f) sum = 1.0f;
-    for (int i = 0; i < w->size; i++) w->list[i].p /= sum;
+    for (int i = 0; i < w->size; i++) w->list[i].p = p[i] / sum;
 }
 
 void top_n_sigma(Workspace *w, float n) {
@@ -148,13 +157,19 @@ static void only_best(Workspace *w) {
 }
 
 void temperature(Workspace *w, float t) {
-    list_all(w);
+    float best = w->listed ? best_logit(w) : w->logits[row_best(w, w->logits)];
     /* A temperature so low that logits overflow is no temperature. */
-    if (t <= 0.0f || fabsf(best_logit(w)) / t > FLT_MAX) {
+    if (t <= 0.0f || fabsf(best) / t > FLT_MAX) {
+        list_all(w);
         only_best(w);
         return;
     }
     if (t == 1.0f) return;
+    if (!w->listed) {
+        float *row = changeable(w);
+        for (int i = 0; i < w->vocab; i++) row[i] /= t;
+        return;
+    }
     for (int i = 0; i < w->size; i++) w->list[i].logit /= t;
 }
 

@@ -16,6 +16,7 @@ static float held_in(float logit) {
 
 /* The row's own copy, made when the first logit is about to change. Unlisted rows only. */
 float *changeable(Workspace *w) {
+    w->scanned = NULL;
     if (w->logits != w->row) {
         memcpy(w->row, w->logits, w->vocab * sizeof *w->row);
         w->logits = w->row;

@@ -19,6 +19,17 @@ static uint64_t key_of(float logit, uint32_t position) {
     return (uint64_t)~ascending_bits(logit) << 32 | position;
 }
 
+static float logit_of(uint64_t key) {
+    uint32_t bits = ~(uint32_t)(key >> 32);
+    float logit;
+    bits ^= bits >> 31 ? 0x80000000u : 0xffffffffu;
+    memcpy(&logit, &bits, 4);
+    return logit;
+}
+
+/* Keys from which on wider digits pay. */
+enum { MANY = 4096 };
+
 /* Ascending. Keys with equal logits must come in the order of their positions, so that only the
  * upper halves need sorting. spare: as long as keys. */
 void sort_keys(uint64_t *keys, uint64_t *spare, int n) {
@@ -32,16 +43,18 @@ void sort_keys(uint64_t *keys, uint64_t *spare, int n) {
         return;
     }
     uint64_t *from = keys, *to = spare;
-    for (int shift = 32; shift < 64; shift += 8) {
-        int starts[256] = {0};
-        for (int i = 0; i < n; i++) starts[from[i] >> shift & 255]++;
-        if (starts[from[0] >> shift & 255] == n) continue; /* all digits are equal */
-        for (int digit = 0, at = 0; digit < 256; digit++) {
+    const int width = n < MANY ? 8 : 11, digits = 1 << width;
+    for (int shift = 32; shift < 64; shift += width) {
+        int starts[1 << 11];
+        memset(starts, 0, digits * sizeof *starts);
+        for (int i = 0; i < n; i++) starts[from[i] >> shift & (digits - 1)]++;
+        if (starts[from[0] >> shift & (digits - 1)] == n) continue; /* all digits are equal */
+        for (int digit = 0, at = 0; digit < digits; digit++) {
             int count = starts[digit];
             starts[digit] = at;
             at += count;
         }
-        for (int i = 0; i < n; i++) to[starts[from[i] >> shift & 255]++] = from[i];
+        for (int i = 0; i < n; i++) to[starts[from[i] >> shift & (digits - 1)]++] = from[i];
         uint64_t *swap = from;
         from = to;
         to = swap;
@@ -66,14 +79,26 @@ static inline void offer(Best *best, float logit, int position) {
     best->keys[best->size++] = key_of(logit, position);
     if (best->size < best->room) return;
     cut(best);
-    uint32_t bits = ~(uint32_t)(best->keys[best->k - 1] >> 32);
-    bits ^= bits >> 31 ? 0x80000000u : 0xffffffffu;
-    memcpy(&best->threshold, &bits, 4);
+    best->threshold = logit_of(best->keys[best->k - 1]);
 }
 
 static Best best_of(Workspace *w, int k, int n) {
     int room = 2 * k + 192 < n ? 2 * k + 192 : n;
     return (Best){w->keys, w->spare_keys, k, room, 0, -INFINITY};
+}
+
+static void offer_some(Best *best, const float *row, int i, int end) {
+    for (; (i = row_above(row, i, end, best->threshold)) + ROW_STEP <= end; i += ROW_STEP)
+        for (int j = 0; j < ROW_STEP; j++) offer(best, row[i + j], i + j);
+    for (; i < end; i++) offer(best, row[i], i);
+}
+
+float best_value(Workspace *w, const float *values, int n, int k) {
+    if (k > n) return -INFINITY;
+    Best best = best_of(w, k, n);
+    offer_some(&best, values, 0, n);
+    cut(&best);
+    return best.size < k ? -INFINITY : logit_of(best.keys[k - 1]);
 }
 
 void list_all(Workspace *w) {
@@ -87,13 +112,19 @@ void list_all(Workspace *w) {
 /* The best k of an unlisted row become the list. */
 static void list_best(Workspace *w, int k) {
     const float *row = w->logits;
-    int n = w->vocab, i = 0;
+    int n = w->vocab, groups = maxima_of(n);
+    float enough = row_threshold(w, k);
     Best best = best_of(w, k, n);
-    for (; (i = row_above(row, i, n, best.threshold)) + ROW_STEP <= n; i += ROW_STEP)
-        for (int j = 0; j < ROW_STEP; j++) offer(&best, row[i + j], i + j);
-    for (; i < n; i++) offer(&best, row[i], i);
+    best.threshold = nextafterf(enough, -INFINITY);
+    for (int g = 0; (g = row_above(w->maxima, g, groups, best.threshold)) < groups;) {
+        int chunk = g / LANES;
+        offer_some(&best, row, chunk * CHUNK, (chunk + 1) * CHUNK);
+        g = (chunk + 1) * LANES;
+    }
+    offer_some(&best, row, groups / LANES * CHUNK, n);
     cut(&best);
-    for (i = 0; i < best.size; i++) {
+    int i = 0;
+    for (; i < best.size; i++) {
         int32_t id = (int32_t)(uint32_t)best.keys[i];
         w->list[i] = (Candidate){id, row[id], 0.0f};
     }
@@ -140,9 +171,24 @@ void keep_best(Workspace *w, int k) {
 }
 
 void sort_list(Workspace *w) {
-    list_all(w);
-    if (w->sorted) return;
-    for (int i = 0; i < w->size; i++) w->keys[i] = key_of(w->list[i].logit, i);
-    sort_keys(w->keys, w->spare_keys, w->size);
-    gather(w, w->size);
+    if (w->listed && w->sorted) return;
+    const int n = w->listed ? w->size : w->vocab;
+    int alive = 0;
+    for (int i = 0; i < n; i++) {
+        float logit = w->listed ? w->list[i].logit : w->logits[i];
+        w->keys[alive] = key_of(logit, i);
+        alive += logit != -INFINITY;
+    }
+    sort_keys(w->keys, w->spare_keys, alive);
+    for (int i = 0, at = alive; at < n; i++) /* in the order they had */
+        if ((w->listed ? w->list[i].logit : w->logits[i]) == -INFINITY)
+            w->keys[at++] = key_of(-INFINITY, i);
+    if (w->listed) {
+        gather(w, n);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        w->list[i] = (Candidate){(int32_t)(uint32_t)w->keys[i], logit_of(w->keys[i]), 0.0f};
+    w->size = n;
+    w->listed = w->sorted = true;
 }

@@ -6,34 +6,56 @@
 
 #include "chain.h"
 
-enum { LANES = 64 };  /* compared side by side */
+/* The whole chunks of a row are looked at once and remembered by the best of each group: lane j of
+ * a chunk, every 64th logit, makes up group j of it. What is left of the row has no groups. */
+int maxima_of(int vocab) { return vocab / CHUNK * LANES; }
 
-/* False when a logit is NaN or +inf. (All -inf shows in the best one.) */
-WIDE bool row_finite(const float *row, int n) {
-    const uint32_t *bits = (const uint32_t *)row;
-    uint32_t bad = 0;
-    for (int i = 0; i < n; i++)
-        bad |= (bits[i] & 0x7fffffffu) >= 0x7f800000u && bits[i] != 0xff800000u;
+/* Writes the maxima of the whole chunks. False when a logit is NaN or +inf. */
+WIDE static bool scan(const float *row, int n, float *maxima) {
+    int bad = 0;
+    const float *end = row + n;
+    for (; row + CHUNK <= end; row += CHUNK, maxima += LANES) {
+        float best[LANES];
+        for (int j = 0; j < LANES; j++) best[j] = -INFINITY;
+        for (int i = 0; i < CHUNK; i++) bad |= !(row[i] < INFINITY);
+        for (int i = 0; i < CHUNK; i += LANES)
+            for (int j = 0; j < LANES; j++) best[j] = row[i + j] > best[j] ? row[i + j] : best[j];
+        memcpy(maxima, best, sizeof best);
+    }
+    for (; row < end; row++) bad |= !(*row < INFINITY);
     return !bad;
 }
 
-/* The first of the best. Sound rows only. */
-WIDE int row_best(const float *row, int n) {
-    float lanes[LANES];
-    for (int j = 0; j < LANES; j++) lanes[j] = -INFINITY;
-    int i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++) lanes[j] = row[i + j] > lanes[j] ? row[i + j] : lanes[j];
+/* False when a logit of the row (V) is NaN or +inf. (All -inf shows in the best one.) */
+bool scan_row(Workspace *w, const float *row) {
+    w->scanned = row;
+    return scan(row, w->vocab, w->maxima);
+}
+
+/* The first of the best of a row (V). Sound rows only. */
+int row_best(Workspace *w, const float *row) {
+    if (w->scanned != row) scan_row(w, row);
+    int groups = maxima_of(w->vocab), at = 0;
     float best = -INFINITY;
-    for (int j = 0; j < LANES; j++) best = lanes[j] > best ? lanes[j] : best;
-    for (; i < n; i++) best = row[i] > best ? row[i] : best;
-    for (i = 0; i + LANES <= n; i += LANES) {
-        int found = 0;
-        for (int j = 0; j < LANES; j++) found |= row[i + j] == best;
-        if (found) break;
+    for (int g = 0; g < groups; g++) {
+        if (!(w->maxima[g] > best)) continue;
+        best = w->maxima[g];
+        at = g / LANES * CHUNK;
     }
-    while (row[i] != best) i++;
-    return i;
+    for (int i = groups / LANES * CHUNK; i < w->vocab; i++) {
+        if (!(row[i] > best)) continue;
+        best = row[i];
+        at = i;
+    }
+    while (at < w->vocab - 1 && row[at] != best) at++;
+    return at;
+}
+
+/* A logit that k or more of the current row reach: the k-th best of the maxima. At most k - 1
+ * groups hold better ones, so few more than k come out, whatever order the row is in. */
+float row_threshold(Workspace *w, int k) {
+    if (w->scanned != w->logits) scan_row(w, w->logits);
+    return best_value(w, w->maxima, maxima_of(w->vocab), k);
 }
 
 /* Where the next ROW_STEP logits start of which one is above the threshold, looking from `from` on
@@ -56,17 +78,19 @@ static float best_probs(Workspace *w, const float *logits, int token, int n, int
     keep_best(w, n);
     float best = w->list[0].logit;
     double sum = 0.0; /* float32 would be off by 1e-4 over a vocabulary of 262144 */
-    for (int i = 0; i < w->vocab; i++) sum += expf(logits[i] - best);
+    float *p = w->floats;
+    exp_row(logits, best, p, w->vocab);
+    for (int i = 0; i < w->vocab; i++) sum += p[i];
     for (int i = 0; i < n; i++) {
         ids[i] = w->list[i].id;
-        values[i] = log_of((float)(expf(w->list[i].logit - best) / sum));
+        values[i] = log_of((float)(p[ids[i]] / sum));
     }
-    return log_of((float)(expf(logits[token] - best) / sum));
+    return log_of((float)(p[token] / sum));
 }
 
 bool row_probs(Workspace *w, const float *logits, int token, int n, int32_t *ids, float *values,
                float *of_token) {
-    if (!row_finite(logits, w->vocab) || isinf(logits[row_best(logits, w->vocab)])) return false;
+    if (!scan_row(w, logits) || isinf(logits[row_best(w, logits)])) return false;
     *of_token = best_probs(w, logits, token, n, ids, values);
     return true;
 }
