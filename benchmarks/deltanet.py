@@ -140,11 +140,13 @@ def among_themselves(samples: Samples, types: list[str], golem: str, shares: dic
 
 
 def share_of(found: list[tuple[float, float]]) -> str:
-    """The best pass's share of a plain read among the rounds; "?" where no round was quiet."""
+    """The best pass's share of a plain read among the rounds; "?" where no round was quiet, or it
+    is more than the reads gave."""
     quiet = [share for share, spread in found if spread <= STEADY]
-    if quiet:
-        return f"{100 * max(quiet):.0f} %"
-    return f"{100 * max(share for share, _ in found):.0f} %?" if found else ""
+    if not found:
+        return ""
+    best = max(quiet or [share for share, _ in found])
+    return f"{100 * best:.0f} %" + "?" * (not quiet or best > 1)
 
 
 def main() -> None:

@@ -101,10 +101,16 @@ def touch(path: Path) -> None:
 
 def main() -> None:
     parser = Flags(description=__doc__.splitlines()[0])
-    parser.add_argument("models", nargs="+", type=kinds.model, metavar="MODEL")
-    parser.add_argument("--peer", action="append", default=[], metavar="FOLDER")
+    parser.add_argument(
+        "models", nargs="+", type=kinds.model, metavar="MODEL", help="a GGUF file or a shape"
+    )
+    parser.add_argument(
+        "--peer", action="append", default=[], metavar="FOLDER", help="of ref.build_peer"
+    )
     parser.add_argument("--threads", type=kinds.threads(), default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--rounds", type=kinds.whole(), default=5)
+    parser.add_argument(
+        "--rounds", type=kinds.whole(), default=5, help="starts of every program (5)"
+    )
     parser.add_argument("--models", dest="folder", type=kinds.folder, default=Path("models"))
     args = parser.parse_args()
     try:

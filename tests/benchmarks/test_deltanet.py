@@ -46,7 +46,12 @@ def test_types_are_compared_with_golems_own():
 
 @pytest.mark.parametrize(
     ("found", "text"),
-    [([], ""), ([(0.9, 0.1), (0.99, 0.2)], "90 %"), ([(0.7, 0.2), (0.8, 0.4)], "80 %?")],
+    [
+        ([], ""),
+        ([(0.9, 0.1), (0.99, 0.2)], "90 %"),
+        ([(0.7, 0.2), (0.8, 0.4)], "80 %?"),
+        ([(0.9, 0.1), (1.11, 0.1)], "111 %?"),  # more than a plain read gave
+    ],
 )
 def test_a_share_counts_where_plain_reads_were_steady(found, text):
     assert share_of(found) == text
