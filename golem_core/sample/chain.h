@@ -145,9 +145,17 @@ void keep_best(Workspace *w, int k);
 void sort_list(Workspace *w);
 /* The k-th best of n floats, or -INFINITY when they are fewer. Uses the keys. */
 float best_value(Workspace *w, const float *values, int n, int k);
-/* The positions of the k best listed candidates in keys[0 … k-1] (low 32 bits), best first. */
-void best_positions(Workspace *w, int k);
+/* The positions of the k best listed candidates in keys[0 … k-1] (low 32 bits), best first.
+ * enough: a logit that k or more are known to reach, or -INFINITY. */
+void best_positions(Workspace *w, int k, float enough);
 void sort_keys(uint64_t *keys, uint64_t *spare, int n);
+void logit_keys(Workspace *w); /* of the listed candidates, unsorted */
+/* Cuts the keys of the list to the nearest ones that hold `share` of all p, give or take rounding,
+ * and are at least `least`; sorts them and returns how many. w->floats: the distances (>= 0) of the
+ * candidates, which rise with the keys; they may be equal where keys are not. */
+int sort_share(Workspace *w, float share, int least);
+/* The candidates of the first k keys become the list, in their order. */
+void gather(Workspace *w, int k);
 uint32_t ascending_bits(float x);
 
 /* filters.c */

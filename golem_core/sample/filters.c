@@ -61,28 +61,40 @@ void top_n_sigma(Workspace *w, float n) {
     sort_list(w);
 }
 
+/* Puts the candidates in order of their distances, lower positions first among equals. */
+static void distance_keys(Workspace *w) {
+    for (int i = 0; i < w->size; i++)
+        w->keys[i] = (uint64_t)ascending_bits(w->floats[i]) << 32 | (uint32_t)i;
+}
+
+/* How many of the first `n` keys it takes until their p sum up to more than p; 0 when more. */
+static int typical_set(const Workspace *w, int n, float p, int min_keep) {
+    float sum = 0.0f;
+    for (int kept = 1; kept <= n; kept++) {
+        sum += w->list[(uint32_t)w->keys[kept - 1]].p;
+        if (sum > p && (min_keep == 0 || kept >= min_keep)) return kept;
+    }
+    return 0;
+}
+
 void typical(Workspace *w, float p, int min_keep) {
     if (p >= 1.0f) return;
     softmax(w, true);
     float entropy = 0.0f;
-    for (int i = 0; i < w->size; i++)
-        if (w->list[i].p > 0.0f) entropy += -w->list[i].p * logf(w->list[i].p);
     for (int i = 0; i < w->size; i++) {
         float q = w->list[i].p;
-        float distance = q > 0.0f ? fabsf(-logf(q) - entropy) : INFINITY;
-        w->keys[i] = (uint64_t)ascending_bits(distance) << 32 | (uint32_t)i;
+        w->floats[i] = q > 0.0f ? -logf(q) : INFINITY;
+        if (q > 0.0f) entropy += q * w->floats[i];
     }
-    sort_keys(w->keys, w->spare_keys, w->size);
-    float sum = 0.0f;
-    int kept = 0;
-    while (kept < w->size) {
-        Candidate c = w->list[(uint32_t)w->keys[kept]];
-        w->spare[kept++] = c;
-        sum += c.p;
-        if (sum > p && (min_keep == 0 || kept >= min_keep)) break;
+    for (int i = 0; i < w->size; i++) w->floats[i] = fabsf(w->floats[i] - entropy);
+    distance_keys(w);
+    int kept = typical_set(w, sort_share(w, p, min_keep), p, min_keep);
+    if (!kept) { /* rounded sums: rarely */
+        distance_keys(w);
+        sort_keys(w->keys, w->spare_keys, w->size);
+        kept = typical_set(w, w->size, p, min_keep);
     }
-    memcpy(w->list, w->spare, kept * sizeof *w->list);
-    w->size = kept;
+    gather(w, kept ? kept : w->size);
     w->sorted = false;
 }
 
@@ -97,18 +109,26 @@ static int nucleus(const Workspace *w, int n, float p, int min_keep) {
     return 0;
 }
 
+/* What top_p tries first, and from which size on it tries anything but sorting all. */
+enum { FEW = 256, LARGE = 4 * FEW };
+
 void top_p(Workspace *w, float p, int min_keep) {
     if (p >= 1.0f) return;
+    float enough = w->listed ? -INFINITY : row_threshold(w, FEW);
     softmax(w, false);
-    for (int best = 256; !w->sorted && best < w->size / 4; best *= 16) {
-        best_positions(w, best);
-        int kept = nucleus(w, best, p, min_keep);
-        if (!kept) continue;
-        for (int i = 0; i < kept; i++) w->spare[i] = w->list[(uint32_t)w->keys[i]];
-        memcpy(w->list, w->spare, kept * sizeof *w->list);
-        w->size = kept;
-        w->sorted = true;
-        return;
+    if (!w->sorted && w->size > LARGE) {
+        best_positions(w, FEW, enough);
+        int kept = nucleus(w, FEW, p, min_keep);
+        if (!kept) {
+            float best = best_logit(w);
+            for (int i = 0; i < w->size; i++) w->floats[i] = best - w->list[i].logit;
+            logit_keys(w);
+            kept = nucleus(w, sort_share(w, p, min_keep), p, min_keep);
+        }
+        if (kept) {
+            gather(w, kept);
+            return;
+        }
     }
     sort_list(w);
     int kept = nucleus(w, w->size, p, min_keep);

@@ -27,6 +27,9 @@ static float logit_of(uint64_t key) {
     return logit;
 }
 
+/* The upper half of the key of -INFINITY. */
+enum { BANNED = 0xff800000u };
+
 /* Keys from which on wider digits pay. */
 enum { MANY = 4096 };
 
@@ -134,21 +137,56 @@ static void list_best(Workspace *w, int k) {
     w->listed = w->sorted = true;
 }
 
-void best_positions(Workspace *w, int k) {
+void best_positions(Workspace *w, int k, float enough) {
     Best best = best_of(w, k, w->size);
+    best.threshold = nextafterf(enough, -INFINITY);
     for (int i = 0; i < w->size; i++) offer(&best, w->list[i].logit, i);
     cut(&best);
     for (int i = 0; best.size < k; i++)
         if (w->list[i].logit == -INFINITY) best.keys[best.size++] = key_of(-INFINITY, i);
 }
 
-static void gather(Workspace *w, int k) {
+void gather(Workspace *w, int k) {
     for (int i = 0; i < k; i++) w->spare[i] = w->list[(uint32_t)w->keys[i]];
     Candidate *swap = w->list;
     w->list = w->spare;
     w->spare = swap;
     w->size = k;
     w->sorted = true;
+}
+
+void logit_keys(Workspace *w) {
+    for (int i = 0; i < w->size; i++) w->keys[i] = key_of(w->list[i].logit, i);
+}
+
+enum { BUCKETS = 1024 };
+
+/* Rises with the distance, 32 to a nat. The last one holds all that is far off. */
+static inline int bucket_of(float distance) {
+    float scaled = distance * 32.0f;
+    return scaled < BUCKETS - 1 ? (int)scaled : BUCKETS - 1;
+}
+
+int sort_share(Workspace *w, float share, int least) {
+    double mass[BUCKETS] = {0.0}, all = 0.0, held = 0.0;
+    int counts[BUCKETS] = {0}, edge = 0, found = 0, n = 0;
+    for (int i = 0; i < w->size; i++) {
+        int bucket = bucket_of(w->floats[i]);
+        mass[bucket] += w->list[i].p;
+        counts[bucket]++;
+    }
+    for (int i = 0; i < BUCKETS; i++) all += mass[i];
+    for (;; edge++) {
+        held += mass[edge];
+        found += counts[edge];
+        if (edge == BUCKETS - 1 || (held > 1.001 * share * all && found >= least)) break;
+    }
+    for (int i = 0; i < w->size; i++) {
+        w->keys[n] = w->keys[i];
+        n += bucket_of(w->floats[i]) <= edge;
+    }
+    sort_keys(w->keys, w->spare_keys, n);
+    return n;
 }
 
 void keep_best(Workspace *w, int k) {
@@ -162,7 +200,7 @@ void keep_best(Workspace *w, int k) {
     if (w->sorted) {
         w->size = k;
     } else if (k < n / 4) {
-        best_positions(w, k);
+        best_positions(w, k, -INFINITY);
         gather(w, k);
     } else {
         sort_list(w);
@@ -174,10 +212,14 @@ void sort_list(Workspace *w) {
     if (w->listed && w->sorted) return;
     const int n = w->listed ? w->size : w->vocab;
     int alive = 0;
+    if (w->listed)
+        logit_keys(w);
+    else
+        for (int i = 0; i < n; i++) w->keys[i] = key_of(w->logits[i], i);
     for (int i = 0; i < n; i++) {
-        float logit = w->listed ? w->list[i].logit : w->logits[i];
-        w->keys[alive] = key_of(logit, i);
-        alive += logit != -INFINITY;
+        uint64_t key = w->keys[i];
+        w->keys[alive] = key;
+        alive += key >> 32 != BANNED;
     }
     sort_keys(w->keys, w->spare_keys, alive);
     for (int i = 0, at = alive; at < n; i++) /* in the order they had */

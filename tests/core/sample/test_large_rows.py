@@ -114,6 +114,7 @@ CHAINS = [
     {"top_k": 0, "top_p": 1, "min_p": 0, "xtc_probability": 1, "xtc_threshold": 0.001},
     {"top_k": 0, "top_p": 1, "min_p": 0, "dynatemp_range": 0.5},
     {"top_k": 0, "top_p": 0.5, "min_p": 0, "min_keep": 4000},
+    {"top_k": 0, "top_p": 1, "min_p": 0, "typical_p": 0.2, "min_keep": 5000},
     {"mirostat": 1},
     {"mirostat": 2, "mirostat_tau": 3},
     {"samplers": ("adaptive_p",), "adaptive_target": 0.2},
@@ -121,7 +122,10 @@ CHAINS = [
 
 
 @pytest.mark.parametrize("fields", CHAINS, ids=str)
-@pytest.mark.parametrize("name", ["mixed", "ascending", "ties", "half banned", "best in the rest"])
+@pytest.mark.parametrize(
+    "name",
+    ["mixed", "ascending", "descending", "ties", "all equal", "half banned", "best in the rest"],
+)
 def test_chains_over_all_of_a_row_draw_what_their_definition_draws(fields, name):
     params = SamplerParams(**{"seed": 11, "temperature": 0.8, **fields})
     fast, slow = Sampler(params, V), NaiveSampler(params)
