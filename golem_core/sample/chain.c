@@ -55,6 +55,7 @@ static void add_biases(Workspace *w, const Chain *chain) {
 }
 
 static bool step(Workspace *w, Chain *chain, Step which) {
+    if (w->unsorted_yet && which != STEP_TOP_K) sort_list(w);
     switch (which) {
         case STEP_PENALTIES: penalties(w, chain); break;
         case STEP_DRY: return dry(w, chain);
@@ -87,6 +88,7 @@ static int run(Workspace *w, Chain *chain) {
     }
     for (int i = 0; i < chain->step_count; i++)
         if (!step(w, chain, chain->steps[i])) return PICK_NO_MEMORY;
+    if (w->unsorted_yet) sort_list(w);
     return chain->adaptive ? draw_adaptive(w, chain)
                            : draw_plain(w, &chain->draw_rng, chain->probs_after);
 }
@@ -109,7 +111,7 @@ static int choose(Workspace *w, Chain *chain) {
 
 static void start(Workspace *w, const Chain *chain, const float *logits) {
     w->logits = logits;
-    w->listed = false;
+    w->listed = w->unsorted_yet = false;
     add_biases(w, chain);
 }
 

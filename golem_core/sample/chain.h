@@ -40,6 +40,7 @@ typedef struct {
     int size;
     bool listed;
     bool sorted;      /* best first */
+    bool unsorted_yet; /* the unlisted row is to be sorted, unless the next step takes its best */
     const float *scanned; /* (V) the row that `maxima` describe, or NULL */
     float *maxima;        /* (maxima_of(V)) the best of each group, see row.c */
     uint64_t *keys;   /* (V) sort keys */

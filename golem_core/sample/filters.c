@@ -37,25 +37,35 @@ void softmax(Workspace *w, bool sort) {
     for (int i = 0; i < w->size; i++) w->list[i].p = p[i] / sum;
 }
 
-void top_n_sigma(Workspace *w, float n) {
-    if (n <= 0.0f || (w->listed ? w->size : w->vocab) <= 1) return;
-    list_all(w);
-    float best = w->list[0].logit, sum = 0.0f, squares = 0.0f;
+/* n standard deviations below the best of the logits that are not banned. */
+static float sigma_floor(const float *logits, int size, float n) {
+    float best = logits[0], sum = 0.0f, squares = 0.0f;
     int finite = 0;
-    for (int i = 0; i < w->size; i++) {
-        float logit = w->list[i].logit;
+    for (int i = 0; i < size; i++) {
+        float logit = logits[i];
         if (logit == -INFINITY) continue;
         if (logit > best) best = logit;
         sum += logit;
         finite++;
     }
     float mean = finite ? sum / finite : 0.0f;
-    for (int i = 0; i < w->size; i++) {
-        float logit = w->list[i].logit;
-        double off = logit - mean;
-        if (logit != -INFINITY) squares = (float)(squares + off * off);
+    for (int i = 0; i < size; i++) {
+        double off = logits[i] - mean;
+        if (logits[i] != -INFINITY) squares = (float)(squares + off * off);
     }
-    float lowest = best - n * (finite ? sqrtf(squares / finite) : 0.0f);
+    return best - n * (finite ? sqrtf(squares / finite) : 0.0f);
+}
+
+void top_n_sigma(Workspace *w, float n) {
+    if (n <= 0.0f || (w->listed ? w->size : w->vocab) <= 1) return;
+    if (!w->listed) {
+        float lowest = sigma_floor(w->logits, w->vocab, n), *row = changeable(w);
+        for (int i = 0; i < w->vocab; i++) row[i] = row[i] < lowest ? -INFINITY : row[i];
+        w->unsorted_yet = true;
+        return;
+    }
+    for (int i = 0; i < w->size; i++) w->floats[i] = w->list[i].logit;
+    float lowest = sigma_floor(w->floats, w->size, n);
     for (int i = 0; i < w->size; i++)
         if (w->list[i].logit < lowest) w->list[i].logit = -INFINITY;
     sort_list(w);

@@ -190,6 +190,7 @@ int sort_share(Workspace *w, float share, int least) {
 }
 
 void keep_best(Workspace *w, int k) {
+    w->unsorted_yet = false;
     int n = w->listed ? w->size : w->vocab;
     if (k > n) k = n;
     if (!w->listed && k < n / 4) {
@@ -209,6 +210,7 @@ void keep_best(Workspace *w, int k) {
 }
 
 void sort_list(Workspace *w) {
+    w->unsorted_yet = false;
     if (w->listed && w->sorted) return;
     const int n = w->listed ? w->size : w->vocab;
     int alive = 0;
