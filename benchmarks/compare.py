@@ -50,7 +50,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
@@ -207,15 +206,8 @@ def build_of(program: Golem | Llama) -> str:
     return program.build if isinstance(program, Golem) else program.peer.describe["package"]
 
 
-class Arguments(Flags):
-    """Leaves with 2 where it is called wrongly; 1 is a comparison that failed."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; -help lists what exists\n")
-
-
-def parser() -> Arguments:
-    made = Arguments(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Flags:
+    made = Flags(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add, cores = made.add_argument, len(os.sched_getaffinity(0))
     add(
         "models",
@@ -251,7 +243,7 @@ def parser() -> Arguments:
     return made
 
 
-def refuse_contradictions(flags: Arguments, args: argparse.Namespace) -> None:
+def refuse_contradictions(flags: Flags, args: argparse.Namespace) -> None:
     """Leaves where the arguments do not go together."""
     if args.resume and args.json is None:
         flags.error("--resume goes on with the samples of a file: name it with --json FILE")

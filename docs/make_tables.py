@@ -6,7 +6,7 @@ What lies between the two comments of a page is made here. A test fails when it 
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from golem_core.settings import Setting, Table
@@ -23,17 +23,21 @@ BEGIN, END = "<!-- made by docs/make_tables.py -->", "<!-- until here -->"
 
 def flags() -> Iterator[str]:
     """The server's settings, verbs, and the variables that are no settings."""
-    yield "| flag | default | meaning |"
-    yield "|---|---|---|"
-    for setting in Table("server", ServerSettings).settings:
-        yield _row(setting)
-    for name, text in ACTIONS.items():
-        yield f"| `-{name}` | | {text} |"
-    yield ""
+    yield from _settings(Table("server", ServerSettings), ACTIONS)
     yield "| variable that is no setting | meaning |"
     yield "|---|---|"
     for name, text in OTHER_VARIABLES.items():
         yield f"| `{name}` | {text} |"
+
+
+def _settings(table: Table, verbs: Mapping[str, str]) -> Iterator[str]:
+    yield "| flag | default | meaning |"
+    yield "|---|---|---|"
+    for setting in table.settings:
+        yield _row(setting)
+    for name, text in verbs.items():
+        yield f"| `-{name}` | | {text} |"
+    yield ""
 
 
 def _row(s: Setting) -> str:
@@ -56,13 +60,7 @@ def commands() -> Iterator[str]:
     """The flags of golem-cli, golem-bench and golem-inspect, and llama-server's by golem's."""
     yield "## golem-cli"
     yield ""
-    yield "| flag | default | meaning |"
-    yield "|---|---|---|"
-    for setting in Table("cli", CliSettings).settings:
-        yield _row(setting)
-    for name, text in CLI_ACTIONS.items():
-        yield f"| `-{name}` | | {text} |"
-    yield ""
+    yield from _settings(Table("cli", CliSettings), CLI_ACTIONS)
     for program, parser in (
         ("golem-bench", bench.command.parser()),
         ("golem-inspect", inspect.parser()),

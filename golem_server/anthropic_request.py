@@ -8,7 +8,7 @@ import msgspec
 from golem_server.body import json_type
 from golem_server.errors import Refusal
 from golem_server.media import Where
-from golem_server.messages import NO_MESSAGE
+from golem_server.messages import listed
 from golem_server.schema import INT_MAX, typed, whole
 
 THOUGHT_TOKENS = 10000  # of a thought that is asked for without a budget
@@ -61,13 +61,7 @@ def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _messages(request: MessagesRequest) -> list[dict[str, Any]]:
-    given = request.messages
-    if given is None:
-        raise Refusal("'messages' is required")
-    if not isinstance(given, list):
-        raise Refusal("Expected 'messages' to be an array")
-    if not given:
-        raise Refusal(NO_MESSAGE)
+    given = listed(request.messages)
     made: list[dict[str, Any]] = []
     if request.system:
         made.append({"role": "system", "content": _texts("system", request.system)})

@@ -309,12 +309,9 @@ def _refuse_a_length_of_no_guess(settings: Settings) -> None:
     """-draft off -draft-n 5 is a slip; -draft off over a file that has both set is none."""
     server = settings["server"]
     kind, length = (settings.origins["server", field] for field in ("draft", "draft_n"))
-    # "-draft" and "-draft-n", the two variables, the two keys of the file
-    if (
-        server.draft == "off"
-        and server.draft_n
-        and re.fullmatch(re.escape(kind) + "[-_][nN]", length)
-    ):
+    # flags, variables, keys of the file
+    together = length in (f"{kind}-n", f"{kind}_N", f"{kind}_n")
+    if server.draft == "off" and server.draft_n and together:
         raise SettingsError(
             f"{length} {server.draft_n}: {kind} off guesses nothing; leave one of the two out"
         )

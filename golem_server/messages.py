@@ -33,17 +33,22 @@ def read_messages(given: Any, sight: Sight | None = None) -> list[Message]:
     Raises:
         Refusal: for the first message that is wrong, with its place.
     """
+    messages = [_message(place, one, sight) for place, one in enumerate(listed(given))]
+    _check_results(messages)
+    if [m["role"] for m in messages[-2:]] == ["assistant", "assistant"]:
+        raise Refusal("Cannot have 2 or more assistant messages at the end of the list.")
+    return messages
+
+
+def listed(given: Any) -> list[Any]:
+    """``messages`` of a request as they came. Raises Refusal where they are no list with one."""
     if given is None:
         raise Refusal("'messages' is required")
     if not isinstance(given, list):
         raise Refusal("Expected 'messages' to be an array")
     if not given:
         raise Refusal(NO_MESSAGE)
-    messages = [_message(place, one, sight) for place, one in enumerate(given)]
-    _check_results(messages)
-    if [m["role"] for m in messages[-2:]] == ["assistant", "assistant"]:
-        raise Refusal("Cannot have 2 or more assistant messages at the end of the list.")
-    return messages
+    return given
 
 
 def _message(place: int, given: Any, sight: Sight | None) -> Message:

@@ -34,8 +34,9 @@ _FOLLOWING = {"index", "positions", "until", "place", "embeddings"}  # by the ru
 @dataclass(frozen=True)
 class Stats:
     """passes: so far. Of the last one, seconds: inside C. weight_bytes: weights that kernels of
-    products were given to read, once for every block of columns. A pass that draws for 44
-    conversations or fewer is one block; a prompt's further blocks find them in the caches."""
+    products were given to read, once for every block of columns. A few conversations
+    that draw are one block (up to half of GOLEM_PROMPT_COLUMNS); a prompt's further blocks find
+    the weights in the caches."""
 
     passes: int = 0
     seconds: float = 0.0

@@ -54,9 +54,8 @@ class Result:
     served: microseconds a drawn token around the C where the engine draws, see ``served``.
     read_share: rate of reading weights in the best pass over a plain read; past 1 caches hold a
     part. read_spread: how much the plain reads of this case varied; past 0.15 the share says
-    nothing. pass_bytes: of weights that a pass read, the median; a matrix is counted once however
-    many columns meet it, experts if chosen. profile: seconds of a repeat by op, where they were
-    asked for.
+    nothing. pass_bytes: of weights that a pass read, the median, as the executor's Stats count
+    them. profile: seconds of a repeat by op, where they were asked for.
     """
 
     case: Case

@@ -108,13 +108,13 @@ def row(entry: dict[str, Any]) -> tuple[str, ...]:
         f"{entry['avg_ts']:.2f} ± {entry['stddev_ts']:.2f}",
         "" if entry["pass_weight_bytes"] is None else f"{entry['pass_weight_bytes'] / 1e6:.0f} MB",
         "" if share is None else f"{100 * share:.0f} %" + "?" * _doubtful(entry),
-        *("" if us is None else f"{us:.0f} µs" for us in _around(entry)),
+        *(_microseconds(entry[key]) for key in ("outside_us", "served_outside_us")),
         f"{entry['load_ns'] / 1e9:.2f} s",
     )
 
 
-def _around(entry: dict[str, Any]) -> tuple[float | None, float | None]:
-    return entry["outside_us"], entry["served_outside_us"]
+def _microseconds(us: float | None) -> str:
+    return "" if us is None else f"{us:.0f} µs"
 
 
 def _doubtful(entry: dict[str, Any]) -> bool:

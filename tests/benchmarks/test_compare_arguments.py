@@ -1,4 +1,4 @@
-"""How benchmarks/compare.py is called: its help, and a line and 2 for what does not go together."""
+"""How benchmarks/compare.py is called: its help, and a line and 1 for what does not go together."""
 
 import json
 
@@ -62,19 +62,19 @@ def peer(tmp_path):
         (["/"], "argument MODEL: /: "),
     ],
 )
-def test_what_is_wrong_is_a_line_and_2(call, argv, says):
+def test_what_is_wrong_is_a_line_and_1(call, argv, says):
     status, printed, said = call(*argv)
-    assert (status, printed) == (2, "")
+    assert (status, printed) == (1, "")
     assert said.startswith("compare: ") and says in said and said.count("\n") == 1
 
 
 def test_every_peer_has_a_folder_of_its_own(call, peer):
     one = peer("llama.cpp")
     status, _, said = call(SHAPE, "--peer", one, "--peer", f"ik_llama.cpp={one}")
-    assert status == 2
+    assert status == 1
     assert "that folder holds llama.cpp; ik_llama.cpp needs one of its own" in said
     status, _, said = call(SHAPE, "--peer", one, "--peer", one)
-    assert status == 2 and "llama.cpp is already compared with" in said
+    assert status == 1 and "llama.cpp is already compared with" in said
     both = compare.peers_of([f"llama.cpp={one}", str(peer("ik_llama.cpp"))], False)
     assert [found.name for found in both] == ["llama.cpp", "ik_llama.cpp"]
 
@@ -84,7 +84,7 @@ def test_a_folder_that_describes_no_peer_is_refused(call, peer, text):
     folder = peer("llama.cpp")
     (folder / "peer.json").write_text(text)
     status, _, said = call(SHAPE, "--peer", folder)
-    assert status == 2 and "does not describe a peer" in said
+    assert status == 1 and "does not describe a peer" in said
 
 
 @pytest.mark.parametrize(
