@@ -464,6 +464,7 @@ cdef class Code:
         s.out = out
         s.groups = (out + 15) // 16
         s.chunk = chunk
+        s.units = (s.groups + chunk - 1) // chunk
         s.gate = gate
         s.quantised = quantised
         self.operand(&s.store, store)

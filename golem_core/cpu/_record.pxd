@@ -132,7 +132,7 @@ cdef extern from "record.h" nogil:
     ctypedef struct golem_segment:
         golem_matrix a, b
         int32_t width "in"
-        int32_t out, groups, chunk, gate, finishes
+        int32_t out, groups, chunk, units, gate, finishes
         golem_finish finish[4]
         golem_operand store
         int32_t quantised

@@ -164,14 +164,24 @@ void golem_pool_run(golem_pool *pool, void (*work)(void *, int), void *context) 
     if (pool->threads > 1) gate_wait(pool, &pool->done, finished, 0);
 }
 
-void golem_pool_barrier(golem_pool *pool, int worker) {
+/* Fetches a stretch for as long as nobody opens the gate. False when somebody did. */
+static int fetch(const gate *g, unsigned seen, golem_stretch next) {
+    enum { LINE = 64, AT_ONCE = 4 };
+    for (const char *p = next.from; p < (const char *)next.to; p += AT_ONCE * LINE) {
+        if (atomic_load_explicit(&g->value, memory_order_acquire) != seen) return 0;
+        for (int i = 0; i < AT_ONCE; i++) __builtin_prefetch(p + i * LINE, 0, 2);
+    }
+    return 1;
+}
+
+void golem_pool_barrier(golem_pool *pool, int worker, golem_stretch next) {
     if (pool->threads == 1) return;
     note_cpu(pool, worker);
     unsigned seen = atomic_load_explicit(&pool->met.value, memory_order_relaxed);
     if (atomic_fetch_add(&pool->arrived, 1) + 1 == pool->threads) {
         atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
         gate_open(&pool->met);
-    } else {
+    } else if (fetch(&pool->met, seen, next)) {
         gate_wait(pool, &pool->met, seen, worker);
     }
 }

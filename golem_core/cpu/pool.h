@@ -15,8 +15,14 @@ golem_pool *golem_pool_new(int threads, int spin, const int *core, int cpus);
  * returned. The caller is worker 0. */
 void golem_pool_run(golem_pool *pool, void (*work)(void *context, int worker), void *context);
 
-/* Returns when every worker of the running function has called it as often as this one. */
-void golem_pool_barrier(golem_pool *pool, int worker);
+/* Memory that a worker is about to read in order. */
+typedef struct {
+    const void *from, *to;
+} golem_stretch;
+
+/* Returns when every worker of the running function has called it as often as this one. Who has to
+ * wait fetches meanwhile what it will read next, from memory to its second cache. */
+void golem_pool_barrier(golem_pool *pool, int worker, golem_stretch next);
 
 int golem_pool_threads(const golem_pool *pool);
 

@@ -93,6 +93,7 @@ typedef struct {
     int32_t in, out;
     int32_t groups;            /* of 16 rows */
     int32_t chunk;             /* groups a unit takes */
+    int32_t units;
     int32_t gate;              /* GOLEM_SILU .. of a pair */
     int32_t finishes;
     golem_finish finish[GOLEM_FINISHES];
@@ -174,6 +175,10 @@ typedef struct {
     int32_t pauses;            /* whether it may be left before its end */
     int32_t taken;             /* turns at its units this worker has had */
     int64_t read;              /* bytes of weights it gave kernels of products to read */
+    int32_t begins;            /* whether the running record is begun, not gone on with */
+    const golem_record *following;   /* the product after the running one, or NULL */
+    const uint8_t *then;       /* weights it reads after those of the running call, or NULL */
+    golem_stretch ahead;       /* those that it will begin the next product with */
 } golem_worker;
 
 typedef void (*golem_rows_fn)(const golem_record *, golem_worker *, int64_t from, int64_t to);

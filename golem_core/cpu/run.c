@@ -84,6 +84,20 @@ static int may_pause(const walk *all, int i) {
     return i > 0 && i + 1 < all->count && !is_skipped(all->pass, next) && meets(all->pass, next);
 }
 
+static int reads_weights(const golem_record *r) {
+    return r->kind == GOLEM_LINEAR || r->kind == GOLEM_EXPERTS;
+}
+
+/* The first product after record i whose weights are known before: chosen experts' are not. */
+static const golem_record *product_after(const walk *all, int i) {
+    while (++i < all->count) {
+        const golem_record *r = &all->records[i];
+        if (reads_weights(r) && !is_skipped(all->pass, r))
+            return r->kind == GOLEM_LINEAR ? r : NULL;
+    }
+    return NULL;
+}
+
 static void walk_records(walk *all, golem_worker *w) {
     golem_pass *pass = all->pass;
     const int worker = w->worker, may_stop = pass->cancel || all->until > 0;
@@ -101,7 +115,7 @@ static void walk_records(walk *all, golem_worker *w) {
         if (meets(pass, record)) {
             if (worker == 0 && i > all->from && may_stop && time_to_stop(all))
                 atomic_store(&all->stopped_at, i);
-            golem_pool_barrier(pass->pool, worker);
+            golem_pool_barrier(pass->pool, worker, w->ahead);
             if (may_stop && (atomic_load(&all->stopped_at) == i || atomic_load(&all->paused) == i))
                 return;
         }
@@ -114,6 +128,11 @@ static void walk_records(walk *all, golem_worker *w) {
         } else {
             w->record = i;
             w->pauses = may_stop && may_pause(all, i);
+            w->begins = !w->pauses && i != all->from;
+            if (reads_weights(record)) {
+                w->following = product_after(all, i);
+                w->ahead = (golem_stretch){0};
+            }
             w->taken = 0;
             pass->isa->run[record->kind](record, w);
             i++;

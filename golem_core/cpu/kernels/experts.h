@@ -11,7 +11,7 @@
 #ifndef GOLEM_EXPERTS_H
 #define GOLEM_EXPERTS_H
 
-#include "products.h"
+#include "linear_run.h"
 
 /* A row's column of codes becomes number c of n side by side. */
 static void gather_codes(const golem_codes *codes, int64_t row, golem_q8 *to, int c, int n) {
@@ -20,6 +20,19 @@ static void gather_codes(const golem_codes *codes, int64_t row, golem_q8 *to, in
     for (int b = 0; b < codes->blocks; b++)
         for (int i = 0; i < wide; i++)
             to[((int64_t)b * n + c) * wide + i] = from.q[(int64_t)b * from.n + i];
+}
+
+/* The weights of a unit, counted from those of expert e on; NULL where no expert is left that has
+ * columns, start[e] .. start[e + 1] - 1. */
+static const uint8_t *expert_weights(const golem_segment *s, const int32_t *start, int experts,
+                                     int e, int unit, int chunks, int chunk) {
+    for (; e < experts; e++) {
+        if (start[e + 1] == start[e]) continue;
+        if (unit < chunks)
+            return s->a.groups + e * s->a.expert_bytes + unit * chunk * s->a.group_bytes;
+        unit -= chunks;
+    }
+    return NULL;
 }
 
 /* in: x (rows of `spread` columns each), its codes, experts (rows, k) i32.
@@ -58,10 +71,15 @@ static void run_experts(const golem_record *r, golem_worker *w) {
     int next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
     for (int e = 0; e < experts; e++) {
         if (start[e + 1] == start[e]) continue;
-        for (; next < (seen + 1) * chunks;
-             next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed)) {
+        while (next < (seen + 1) * chunks) {
             int from = (next - seen * chunks) * chunk;
             int to = from + chunk < s->groups ? from + chunk : s->groups;
+            next = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
+            w->then = expert_weights(s, start, experts, e, next - seen * chunks, chunks, chunk);
+            if (!w->then && w->following) {
+                w->ahead = begin_linear(w->following, w);
+                w->then = w->ahead.from;
+            }
             for (int first = start[e], count; first < start[e + 1]; first += count) {
                 int is_drawn = order[first] < drawn, left = start[e + 1] - first;
                 int32_t column[COLUMNS];
@@ -85,6 +103,7 @@ static void run_experts(const golem_record *r, golem_worker *w) {
         }
         seen++;
     }
+    w->then = NULL;
     w->scratch = scratch;
 }
 

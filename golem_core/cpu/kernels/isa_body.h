@@ -7,10 +7,10 @@
 #include "delta.h"
 #include "elementwise.h"
 #include "experts.h"
-#include "hadamard.h"
 #include "gemm.h"
+#include "hadamard.h"
+#include "linear_run.h"
 #include "norms.h"
-#include "products.h"
 #include "rope.h"
 #include "tables.h"
 

@@ -56,7 +56,17 @@ typedef struct {
     const int32_t *rows;   /* row of x that is column c; NULL: row c. For GOLEM_ACT_F32 */
     const golem_q8 *q;     /* (in / 32, n): block b of column c is q[b * n + c]; GOLEM_ACT_Q8 */
     int n;                 /* records side by side in q: columns, times prompt_records */
+    /* Kernels fetch weights some way ahead of their use. Behind `end` reading goes on `skip` bytes
+     * further on; NULL, 0: right there. */
+    const uint8_t *end;
+    ptrdiff_t skip;
 } golem_act;
+
+/* The weights that will be read when `ahead` bytes have been from p on. */
+static inline const uint8_t *golem_ahead(const golem_act *a, const uint8_t *p, ptrdiff_t ahead) {
+    p += ahead;
+    return p < a->end ? p : p + a->skip;
+}
 
 /* The values of column c, for GOLEM_ACT_F32. */
 static inline const float *golem_column(const golem_act *a, int c) {

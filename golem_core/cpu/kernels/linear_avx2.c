@@ -20,7 +20,7 @@ enum { WIDEST = 4 }; /* columns a block of registers holds */
 
 INLINE void prefetch(const uint8_t *p, const int bytes) {
 #pragma GCC unroll 16
-    for (int at = 0; at < bytes; at += 64) _mm_prefetch((const char *)p + AHEAD + at, _MM_HINT_T0);
+    for (int at = 0; at < bytes; at += 64) _mm_prefetch((const char *)p + at, _MM_HINT_T0);
 }
 
 INLINE __m256i broadcast(const void *four_bytes) {
@@ -102,10 +102,10 @@ INLINE void add_part(const enum type type, const int bits, const uint8_t *part, 
 }
 
 INLINE void one_part(const enum type type, const int bits, const int parts, const int head,
-                     const uint8_t *super, int i, const sixes *s, const int odd, const golem_q8 *a,
-                     const int columns, __m256 (*acc)[WIDEST]) {
+                     const uint8_t *super, const uint8_t *far, int i, const sixes *s, const int odd,
+                     const golem_q8 *a, const int columns, __m256 (*acc)[WIDEST]) {
     const uint8_t *part = super + head + i * (64 * bits);
-    prefetch(part, 64 * bits);
+    prefetch(far + head + i * (64 * bits), 64 * bits);
     scales x[2] = {load_scales(type, super, 0, i, parts, s[0].word[0], odd),
                    load_scales(type, super, 1, i, parts, s[1].word[0], odd)};
     if (columns == WIDEST) __asm__("" : "+m"(x)); /* in memory: the registers are for sums */
@@ -114,20 +114,21 @@ INLINE void one_part(const enum type type, const int bits, const int parts, cons
 
 /* `columns` columns, whose first has its first record at a, times a whole group. */
 INLINE void dot_columns(const enum type type, const int bits, const int parts, const int head,
-                        const uint8_t *super, int in, const golem_q8 *a, int n, const int columns,
-                        float *out) {
-    const int six_bits = type == T_Q3_K || type == T_Q4_K || type == T_Q5_K;
+                        const uint8_t *super, int in, const golem_act *act, const golem_q8 *a,
+                        const int columns, float *out) {
+    const int six_bits = type == T_Q3_K || type == T_Q4_K || type == T_Q5_K, n = act->n;
     __m256 acc[2][WIDEST];
 #pragma GCC unroll 4
     for (int c = 0; c < columns; c++) acc[0][c] = acc[1][c] = _mm256_setzero_ps();
     for (int left = in / 32; left > 0; left -= parts, super += head + parts * 64 * bits) {
         sixes s[2] = {{{_mm256_setzero_si256()}}, {{_mm256_setzero_si256()}}};
-        prefetch(super, head);
+        const uint8_t *far = golem_ahead(act, super, AHEAD);
+        prefetch(far, head);
         if (six_bits) {
             s[0] = load_sixes(super + 64), s[1] = load_sixes(super + 96);
             for (int i = 0; i < parts; i += 2, a += 2 * n) {
-                one_part(type, bits, parts, head, super, i, s, 0, a, columns, acc);
-                one_part(type, bits, parts, head, super, i + 1, s, 1, a + n, columns, acc);
+                one_part(type, bits, parts, head, super, far, i, s, 0, a, columns, acc);
+                one_part(type, bits, parts, head, super, far, i + 1, s, 1, a + n, columns, acc);
 #pragma GCC unroll 2
                 for (int h = 0; h < 2; h++)
                     for (int k = 0; k < 3; k++) s[h].word[k] = s[h].word[k + 1];
@@ -135,7 +136,7 @@ INLINE void dot_columns(const enum type type, const int bits, const int parts, c
         } else {
             int count = left < parts ? left : parts;
             for (int i = 0; i < count; i++, a += n)
-                one_part(type, bits, parts, head, super, i, s, 0, a, columns, acc);
+                one_part(type, bits, parts, head, super, far, i, s, 0, a, columns, acc);
         }
     }
 #pragma GCC unroll 4
@@ -162,7 +163,7 @@ INLINE void dot_columns(const enum type type, const int bits, const int parts, c
         }                                                                                         \
     }
 #define CASE(NAME, BITS, COLS, HEAD, N)                                                   \
-    dot_columns(T_##NAME, BITS, COLS / 32, HEAD, group, in, q, a->n, N, out);             \
+    dot_columns(T_##NAME, BITS, COLS / 32, HEAD, group, in, a, q, N, out);                \
     break
 GOLEM_CODE_TYPES(DOT)
 
@@ -203,7 +204,7 @@ INLINE void dot_float(const enum type type, const int bytes, const uint8_t *grou
         even[0][c] = even[1][c] = odd[0][c] = odd[1][c] = _mm256_setzero_ps();
     int k = 0;
     for (; k + 2 <= in; k += 2, group += 2 * line) {
-        prefetch(group, 2 * line);
+        prefetch(golem_ahead(a, group, AHEAD), 2 * line);
         add_column(type, bytes, group, x, k, columns, even);
         add_column(type, bytes, group + line, x, k + 1, columns, odd);
     }

@@ -33,7 +33,7 @@ enum { WIDEST = 8 };  /* columns a block of registers holds */
 #endif
 INLINE void prefetch(const uint8_t *p, const int bytes) {
 #pragma GCC unroll 16
-    for (int at = 0; at < bytes; at += 64) _mm_prefetch((const char *)p + AHEAD + at, HINT);
+    for (int at = 0; at < bytes; at += 64) _mm_prefetch((const char *)p + at, HINT);
 }
 
 /* For weights that meet the next columns of a prompt soon. */
@@ -84,11 +84,11 @@ INLINE __m512 add_halves(const enum type type, __m512 x, const scales *s, const 
 }
 
 INLINE void one_part(const enum type type, const int bits, const int parts, const int head,
-                     const uint8_t *super, int i, __m512i word, const int odd, const golem_q8 *a,
-                     const int columns, const int picks, __m512 *acc) {
+                     const uint8_t *super, const uint8_t *far, int i, __m512i word, const int odd,
+                     const golem_q8 *a, const int columns, const int picks, __m512 *acc) {
     const uint8_t *part = super + head + i * (64 * bits);
     __m512 x[WIDEST];
-    prefetch(part, 64 * bits);
+    prefetch(far + head + i * (64 * bits), 64 * bits);
     scales s = load_scales(type, super, i, parts, word, odd);
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
@@ -118,27 +118,28 @@ INLINE void one_part(const enum type type, const int bits, const int parts, cons
 
 /* `columns` columns, whose first has its first record at a, times a whole group. picks: by GFNI. */
 INLINE void dot_columns(const enum type type, const int bits, const int parts, const int head,
-                        const uint8_t *super, int in, const golem_q8 *a, int n, const int columns,
-                        const int picks, float *out) {
-    const int six_bits = has_sixes(type);
+                        const uint8_t *super, int in, const golem_act *act, const golem_q8 *a,
+                        const int columns, const int picks, float *out) {
+    const int six_bits = has_sixes(type), n = act->n;
     __m512 acc[WIDEST];
 #pragma GCC unroll 8
     for (int c = 0; c < columns; c++) acc[c] = _mm512_setzero_ps();
     for (int left = in / 32; left > 0; left -= parts, super += head + parts * 64 * bits) {
-        prefetch(super, head);
+        const uint8_t *far = golem_ahead(act, super, AHEAD);
+        prefetch(far, head);
         if (six_bits) {
             sixes s = load_sixes(super + 64);
             for (int i = 0; i < parts; i += 2, a += 2 * n) {
-                one_part(type, bits, parts, head, super, i, s.word[0], 0, a, columns, 0, acc);
-                one_part(type, bits, parts, head, super, i + 1, s.word[0], 1, a + n, columns, 0,
-                         acc);
+                one_part(type, bits, parts, head, super, far, i, s.word[0], 0, a, columns, 0, acc);
+                one_part(type, bits, parts, head, super, far, i + 1, s.word[0], 1, a + n, columns,
+                         0, acc);
                 s.word[0] = s.word[1], s.word[1] = s.word[2], s.word[2] = s.word[3];
             }
         } else {
             int count = left < parts ? left : parts;
             for (int i = 0; i < count; i++, a += n)
-                one_part(type, bits, parts, head, super, i, _mm512_setzero_si512(), 0, a, columns,
-                         picks, acc);
+                one_part(type, bits, parts, head, super, far, i, _mm512_setzero_si512(), 0, a,
+                         columns, picks, acc);
         }
     }
 #pragma GCC unroll 8
@@ -169,9 +170,9 @@ INLINE void dot_columns(const enum type type, const int bits, const int parts, c
     }
 #define CASE(NAME, BITS, COLS, HEAD, N)                                                   \
     if (BITS <= 2 && __builtin_cpu_supports("gfni"))                                      \
-        dot_columns(T_##NAME, BITS, COLS / 32, HEAD, group, in, q, a->n, N, 1, out);      \
+        dot_columns(T_##NAME, BITS, COLS / 32, HEAD, group, in, a, q, N, 1, out);         \
     else                                                                                  \
-        dot_columns(T_##NAME, BITS, COLS / 32, HEAD, group, in, q, a->n, N, 0, out);      \
+        dot_columns(T_##NAME, BITS, COLS / 32, HEAD, group, in, a, q, N, 0, out);         \
     break
 GOLEM_CODE_TYPES(DOT)
 
@@ -198,7 +199,7 @@ INLINE void dot_float(const enum type type, const int bytes, const uint8_t *grou
     for (int c = 0; c < columns; c++) even[c] = odd[c] = _mm512_setzero_ps();
     int k = 0;
     for (; k + 2 <= in; k += 2, group += 2 * line) {
-        prefetch(group, 2 * line);
+        prefetch(golem_ahead(a, group, AHEAD), 2 * line);
         __m512 w0 = load_weights(type, group), w1 = load_weights(type, group + line);
 #pragma GCC unroll 8
         for (int c = 0; c < columns; c++) {

@@ -36,7 +36,7 @@ INLINE scales pair_scales(const enum type type, const uint8_t *super, int i, con
 
 /* Parts of two groups that meet all columns, and what is fetched meanwhile: in both groups, from
  * the offset `ahead` on, some lines with every part of every tile, so that memory works all the
- * time. Behind the `bytes` of the groups are the next ones: of neighbours, `skip` bytes further. */
+ * time. Behind the `bytes` of the groups are the next ones, `skip` bytes further. */
 typedef struct {
     const uint8_t *group[2], *first[2]; /* where the chunk's parts are, and the groups' */
     pair_part part[CHUNK];
@@ -45,9 +45,15 @@ typedef struct {
     __mmask16 opened; /* none in the first chunk, where sums start at 0 */
 } pair_chunk;
 
+/* Bytes between two groups and those that are read after them. */
+INLINE ptrdiff_t behind(const golem_act *act, const uint8_t *first, const uint8_t *second,
+                        ptrdiff_t bytes) {
+    return (second - first == bytes ? bytes : 0) + (second + bytes == act->end ? act->skip : 0);
+}
+
 INLINE void fetch_lines(pair_chunk *p) {
     for (int i = 0; i < p->lines; i++, p->ahead += 64) {
-        const ptrdiff_t at = p->ahead + (p->ahead < p->bytes ? 0 : p->skip) - AHEAD;
+        const ptrdiff_t at = p->ahead + (p->ahead < p->bytes ? 0 : p->skip);
         prefetch(p->first[0] + at, 64);
         prefetch(p->first[1] + at, 64);
     }
@@ -143,14 +149,16 @@ INLINE void add_tile(const enum type type, const int bits, const int parts, cons
 /* nc columns, PAIR_FROM or more, whose first has its first record at a, times two groups: chunk by
  * chunk, tile by tile of TILE columns and at last TILE - 1. */
 INLINE void dot_pair(const enum type type, const int bits, const int parts, const int head,
-                     const uint8_t *first, const uint8_t *second, int in, const golem_q8 *a, int n,
-                     int nc, float *out_first, float *out_second) {
+                     const uint8_t *first, const uint8_t *second, int in, const golem_act *act,
+                     int c0, int nc, float *out_first, float *out_second) {
+    const golem_q8 *a = act->q + c0;
+    const int n = act->n;
     const int super = head + parts * 64 * bits, size = CHUNK / parts * super;
     const int tiles = (nc + TILE - 1) / TILE, whole = nc - (tiles * TILE - nc) * (TILE - 1);
     const ptrdiff_t bytes = (in / 32 + parts - 1) / parts * super;
     const ptrdiff_t before = size * (size < NEAR ? 3 : 2);
     pair_chunk p = {.first = {first, second}, .bytes = bytes,
-                    .skip = second - first == bytes ? bytes : 0,
+                    .skip = behind(act, first, second, bytes),
                     .lines = (size / 64 + CHUNK * tiles - 1) / (CHUNK * tiles)};
     ptrdiff_t at = 0;
     for (int left = in / 32; left > 0; left -= CHUNK, at += size, a += (ptrdiff_t)CHUNK * n) {
@@ -217,18 +225,20 @@ INLINE void add_two(const enum type type, const int bits, const uint8_t *const *
  * pair was fetched in vain, and the next stretch begins with one that was not (Zen 5, two threads,
  * 4096 x 12288: 62 GB/s of Q1_0 instead of 71, 70 of TQ2_0 instead of 77). */
 INLINE void dot_two(const enum type type, const int bits, const int parts, const int head,
-                    const uint8_t *first, const uint8_t *second, int in, const golem_q8 *a, int n,
-                    const int columns, const int picks, float *out_first, float *out_second) {
+                    const uint8_t *first, const uint8_t *second, int in, const golem_act *act,
+                    const golem_q8 *a, const int columns, const int picks, float *out_first,
+                    float *out_second) {
+    const int n = act->n;
     const ptrdiff_t super = head + parts * 64 * bits, size = (in / 32 + parts - 1) / parts * super;
     const ptrdiff_t whole = AHEAD / super * super, before = whole < size ? whole : size;
-    const ptrdiff_t skip = second - first == size ? size : 0;
+    const ptrdiff_t skip = behind(act, first, second, size);
     __m512 acc[2][TILE];
     const uint8_t *group[2] = {first, second};
     ptrdiff_t at = before;
 #pragma GCC unroll 3
     for (int c = 0; c < columns; c++) acc[0][c] = acc[1][c] = _mm512_setzero_ps();
     for (int left = in / 32; left > 0; left -= parts) {
-        const ptrdiff_t far = before + (at < size ? 0 : skip) - AHEAD;
+        const ptrdiff_t far = before + (at < size ? 0 : skip);
         const uint8_t *next[2] = {group[0] + far, group[1] + far};
         prefetch(next[0], head), prefetch(next[1], head);
         for (int from = 0; from < parts && from < left; from += parts / 2) {
@@ -256,7 +266,7 @@ INLINE void dot_two(const enum type type, const int bits, const int parts, const
 }
 
 #define TWO(NAME, BITS, COLS, HEAD, N, PICKS)                                                     \
-    dot_two(T_##NAME, BITS, COLS / 32, HEAD, first, second, in, a->q + c0, a->n, N, PICKS,        \
+    dot_two(T_##NAME, BITS, COLS / 32, HEAD, first, second, in, a, a->q + c0, N, PICKS,           \
             out_first, out_second)
 #define TWO_OF(NAME, BITS, COLS, HEAD, PICKS)                                                     \
     do {                                                                                          \
@@ -276,8 +286,8 @@ INLINE void dot_two(const enum type type, const int bits, const int parts, const
             dot_##NAME(first, in, a, c0, nc, out_first);                                          \
             dot_##NAME(second, in, a, c0, nc, out_second);                                        \
         } else {                                                                                  \
-            dot_pair(T_##NAME, BITS, COLS / 32, HEAD, first, second, in, a->q + c0, a->n, nc,     \
-                     out_first, out_second);                                                      \
+            dot_pair(T_##NAME, BITS, COLS / 32, HEAD, first, second, in, a, c0, nc, out_first,    \
+                     out_second);                                                                 \
         }                                                                                         \
     }
 GOLEM_CODE_TYPES(PAIR)

@@ -10,8 +10,6 @@
 #include "units.h"
 
 enum { COLUMNS = GOLEM_PROMPT_COLUMNS };     /* columns a kernel call takes at most */
-enum { MANY = 32 };   /* columns from which a unit is but a few groups: */
-enum { FINE = 4, SERIES = 8 };   /* where several workers share columns; where each has its own */
 /* Columns from which two groups at once are sooner done, where memory brings their weights: from
  * there on a broadcast that serves two groups saves more than two streams of memory cost. Measured
  * on Zen 5 by whole passes of drawn columns, 2048 wide: with 4 .. 8 columns one at a time takes
@@ -29,9 +27,9 @@ static inline int paired_from(const golem_linear_isa *linear, int type) {
  * where it is read in order. */
 enum { IN_ORDER = 4 };
 /* Groups of a prompt whose results wait in the first-level cache until a column's are stored one
- * after the other, SERIES of them: columns lie far apart, often by a power of two, so that few of
- * their lines have room in a cache. Measured on Zen 5 with Qwen3-0.6B: 1.05 times as fast as two at
- * a time. */
+ * after the other: columns lie far apart, often by a power of two, so that few of their lines have
+ * room in a cache. Measured on Zen 5 with Qwen3-0.6B: 1.05 times as fast as two at a time. */
+enum { SERIES = 8 };
 
 /* Types of at most 8 / 3 bits a weight gain from two groups at once with any number of columns but
  * one: a single one only with types of one bit. */
@@ -202,6 +200,12 @@ static void products_in_order(const golem_linear_isa *linear, int prompt, const 
                     out + wide * LANES);
 }
 
+/* Weights are read up to `end` and then from `next` on, NULL: that is not known. */
+static inline void read_on(golem_act *act, const uint8_t *end, const uint8_t *next) {
+    act->end = end;
+    act->skip = next ? next - end : 0;
+}
+
 /* Groups from .. to - 1 of a segment over columns begin .. end - 1 of act, whose codes are
  * golem_codes of all columns, or lie n apart where act says so and one call takes all: the first
  * `drawn` columns have `planes` each. expert selects the matrices; rows are where the columns go
@@ -244,14 +248,19 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
             const uint8_t *other = gb ? gb + g * s->b.group_bytes : NULL;
             run = to - g < most ? to - g : most;
             if (prompt && !p.codes.q) fetch_results(&p, g, run, first, count);
-            if (gb && run == 1) {
+            const uint8_t *end = group + run * s->a.group_bytes;
+            const uint8_t *next = g + run < to ? end : w->then;
+            if (gb && run == 1 && (prompt || pair_of(linear, s->a.type, wide))) {
                 products_of(linear, as_prompt, s->a.type, s->b.type, group, other, s->in, &here, at,
                             wide, a, b);
             } else {
+                read_on(&here, end, gb ? other : next);
                 products_in_order(linear, as_prompt, &s->a, group, run, s->in, &here, at, wide, a);
-                if (gb)
+                if (gb) {
+                    read_on(&here, other + run * s->b.group_bytes, next);
                     products_in_order(linear, as_prompt, &s->b, other, run, s->in, &here, at, wide,
                                       b);
+                }
             }
             if (both) join_planes(a, run, count);
             if (both && gb) join_planes(b, run, count);
@@ -265,63 +274,6 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
 static inline golem_act act_of(const golem_record *r, const golem_worker *w) {
     return (golem_act){.x = (const float *)base_of(&r->in[0], w), .x_stride = r->in[0].row,
                        .q = (const golem_q8 *)base_of(&r->in[1], w)};
-}
-
-/* Groups a unit takes. With many columns a few groups are work enough, and share out more evenly;
- * but prompt columns are quantised by whole blocks. */
-static inline int chunk_of(const golem_segment *s, const golem_pass *p, int columns, int drawn) {
-    int most = shares_of(p, columns - drawn) < p->threads ? FINE : SERIES;
-    if (columns > drawn && s->quantised >= 0) return GOLEM_PROMPT_BLOCK / LANES;
-    return columns >= MANY && s->chunk > most ? most : s->chunk;
-}
-
-static inline int chunks_of(const golem_segment *s, const golem_pass *p, int columns, int drawn) {
-    int chunk = chunk_of(s, p, columns, drawn);
-    return (s->groups + chunk - 1) / chunk;
-}
-
-/* A worker's turn over units that nobody has taken: the first of them, *count in all; `units` when
- * none is left. Few columns wait for memory, and a stretch of it is read best from end to end: what
- * was fetched ahead of its end was fetched in vain. So a turn takes half of the worker's even share
- * of what is left, in the end a unit. */
-static int turn_from(int turn, int units, int workers, int few, int *count) {
-    int from = few ? 0 : turn;
-    for (*count = 1; few && from < units; from += *count) {
-        *count = (units - from) / (2 * workers);
-        if (*count < 1) *count = 1;
-        if (turn-- == 0) break;
-    }
-    return from;
-}
-
-/* in: x (rows, in) f32, the same as golem_codes; segments read one or the other. i: planes of drawn
- * rows, 1 or 2 */
-static void run_linear(const golem_record *r, golem_worker *w) {
-    int columns = (int)w->pass->extents[r->extent], drawn = (int)w->pass->drawn_rows[r->extent];
-    int few = columns == drawn && columns < MANY, units = 0;
-    golem_act act = act_of(r, w);
-    if (columns == 0) return;
-    for (int i = 0; i < r->segments; i++)
-        units += chunks_of(&r->segment[i], w->pass, columns, drawn);
-    FOR_SHARES(turns, w, shares_of(w->pass, columns - drawn)) {
-        int begin = (int)share_start(w->pass, columns, drawn, turns.share);
-        int end = (int)share_start(w->pass, columns, drawn, turns.share + 1);
-        for (;;) {
-            int count, unit = turn_from(golem_take(w), units, w->pass->threads, few, &count);
-            if (unit >= units) break;
-            for (; count > 0; count--, unit++) {
-                const golem_segment *s = r->segment;
-                int at = unit;
-                for (; at >= chunks_of(s, w->pass, columns, drawn); s++)
-                    at -= chunks_of(s, w->pass, columns, drawn);
-                int chunk = chunk_of(s, w->pass, columns, drawn), from = at * chunk;
-                int to = from + chunk < s->groups ? from + chunk : s->groups;
-                int planes = golem_types[s->a.type].act == GOLEM_ACT_Q8 ? r->i[0] : 1;
-                multiply(s, w, &act, planes, columns, drawn, begin, end, from, to, 0, NULL, columns,
-                         drawn);
-            }
-        }
-    }
 }
 
 #endif
