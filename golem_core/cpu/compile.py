@@ -96,6 +96,8 @@ class CompiledPlan:
             for most in ([small] if small == dict(maxima) else [small, dict(maxima)])
         ]
         self._narrow = {s: self._arenas[0].maxima[s] for s in self._symbols}
+        self._made_for: tuple[int, int, int] | None = None  # arena, n and m of the last decoder's
+        self._made_last: dict[str, np.ndarray] = {}
         self._memory = untouched(max(a.size for a in self._arenas) + ALIGN)
         self._pour(program, pool, isa, plan.outputs, buffers, maxima)
         if cancel is not None:
@@ -349,7 +351,9 @@ class CompiledPlan:
         narrow = self._narrow
         number = 0 if n <= narrow["n"] and m <= narrow["m"] else len(self._arenas) - 1
         self.code.run_decoder(number, n, m, runs, tokens, outputs)
-        return self._made(number)
+        if self._made_for != (number, n, m):  # conversations draw on: the arrays stay the same
+            self._made_for, self._made_last = (number, n, m), self._made(number)
+        return self._made_last
 
     def _made(self, number: int) -> dict[str, np.ndarray]:
         size = self.code.size

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,7 @@ _DECODER = {"runs", "tokens", "outputs"}  # the inputs of a pass that C checks b
 _FOLLOWING = {"index", "positions", "until", "place", "embeddings"}  # by the runs, or empty
 
 
-@dataclass(frozen=True)
-class Stats:
+class Stats(NamedTuple):
     """passes: so far. Of the last one, seconds: inside C. weight_bytes: weights that kernels of
     products were given to read, once for every block of columns. A few conversations
     that draw are one block (up to half of GOLEM_PROMPT_COLUMNS); a prompt's further blocks find
@@ -269,11 +268,13 @@ class CpuExecutor:
             return None
         if sizes is None:
             return None
-        key = wanted, sizes[1] > 0
-        if key not in self._decoders:
-            self._decoders[key] = self._needed(wanted, dict(zip("nm", sizes, strict=True)))
-        plan, empty = self._decoders[key]
-        made = plan.run_decoder(*sizes, runs, tokens, outputs)
+        n, m = sizes
+        key = wanted, m > 0
+        found = self._decoders.get(key)
+        if found is None:
+            found = self._decoders[key] = self._needed(wanted, {"n": n, "m": m})
+        plan, empty = found
+        made = plan.run_decoder(n, m, runs, tokens, outputs)
         self._passes += 1
         self._last = plan
         return made | empty if empty else made

@@ -76,9 +76,18 @@ class Dealer:
                 self._stats.prompt_probs += len(known)
 
     def deal(self, hands: list[Hand], logits: np.ndarray) -> None:
-        """Draws the first token of every hand. Raises NonFiniteLogits, MemoryError."""
-        for hand, pick in zip(hands, self._draw(hands, logits), strict=True):
-            hand.pick = pick
+        """Draws the first token of every hand. Raises NonFiniteLogits, MemoryError.
+
+        A token that is forced is not drawn: it competed with none and costs no random number.
+        """
+        forced = [hand for hand in hands if hand.answer.forced]
+        free = [hand for hand in hands if not hand.answer.forced] if forced else hands
+        samplers = [hand.answer.sampler for hand in free]
+        drawn = self._workspace.pick_many(samplers, logits, [hand.row for hand in free])
+        for hand, token in zip(free, drawn, strict=True):
+            hand.pick = self._picked(hand.answer.sampler, token)
+        for hand in forced:
+            hand.pick = _forced(hand.answer)
 
     def play(self, hands: Iterable[Hand], logits: np.ndarray, now: float) -> None:
         """Hands the tokens to their answers, and draws on where drafts come true. Raises as
@@ -103,21 +112,8 @@ class Dealer:
             self._states.put_recurrent(slot, self._spares[slot])
             answer.take_back(hand.place)
 
-    def _draw(self, hands: list[Hand], logits: np.ndarray) -> list[Pick]:
-        """The next token of each, and what it competed with; or why its grammar lets none follow.
-
-        A token that is forced is not drawn: it competed with none and costs no random number.
-        """
-        free = [hand for hand in hands if not hand.answer.forced]
-        samplers = [hand.answer.sampler for hand in free]
-        drawn = self._workspace.pick_many(samplers, logits, [hand.row for hand in free])
-        picks = zip(map(self._picked, samplers, drawn), free, strict=True)
-        if len(free) == len(hands):
-            return [pick for pick, _ in picks]
-        found = {id(hand): pick for pick, hand in picks}
-        return [found.get(id(hand)) or _forced(hand.answer) for hand in hands]
-
     def _picked(self, sampler: Any, token: int) -> Pick:
+        """A drawn token and what it competed with; or why a grammar lets none follow."""
         if token < 0:
             return refusal(token), None
         probs = sampler.probs()

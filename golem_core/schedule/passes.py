@@ -85,6 +85,21 @@ def form(
     return Pass(runs, _inputs(runs), column, drawn)
 
 
+def repeated(batch: Pass, answers: Sequence[Answer]) -> bool:
+    """Makes a pass that is over the next one, in the same arrays, where nothing but the last tokens
+    has changed: the same answers draw, a column each. False: it has to be formed."""
+    runs, inputs = batch.runs, batch.inputs
+    if not len(answers) == len(runs) == batch.columns == batch.drawn or len(inputs) != 3:
+        return False
+    table, tokens = inputs["runs"], inputs["tokens"]
+    for i, answer in enumerate(answers):
+        if answer is not runs[i].answer or answer.draft or answer.replay:
+            return False
+        table[i, 3] = answer.slot.count
+        tokens[i] = answer.tokens[-1]
+    return True
+
+
 def shares(
     reading: Sequence[Answer], room: int, quantum: int, scores: int
 ) -> list[tuple[Answer, int]]:

@@ -26,6 +26,9 @@ class RingOwners:
     def write(self, start: int, count: int) -> None:
         """Positions start … start+count-1 were written, in order."""
         for _, owner in self._rings:
+            if count == 1:
+                owner[start % len(owner)] = start
+                continue
             first = max(start, start + count - len(owner))
             positions = np.arange(first, start + count, dtype=np.int32)
             owner[positions % len(owner)] = positions

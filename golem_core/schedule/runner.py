@@ -32,7 +32,7 @@ from golem_core.schedule.errors import (
 )
 from golem_core.schedule.foresight import Foresight
 from golem_core.schedule.pace import Pace
-from golem_core.schedule.passes import PROMPT, Pass, form
+from golem_core.schedule.passes import PROMPT, Pass, form, repeated
 from golem_core.schedule.reading import Reading, in_pieces
 from golem_core.schedule.records import Records
 from golem_core.schedule.request import Step
@@ -88,6 +88,7 @@ class Runner:
         self.drafting = Drafting(draft, draft_n, columns, self.pace.prices, foresight)
         self._twin: Any = None  # runs passes of those that draw between pieces of prompts
         self._reading: Reading | None = None  # a pass of prompts that is not over
+        self._drew: Pass | None = None  # the last pass, where it only drew
         self._stats = stats
         self._records = records
         self._name = name
@@ -95,6 +96,7 @@ class Runner:
         self._cache_ttl = cache_ttl
         self._queue_timeout = queue_timeout
         self._request_timeout = request_timeout
+        self._looks_at_clock = bool(cache_ttl or queue_timeout or request_timeout)
         self._clock = clock
         self._gather_most = gather
         # What an executor does while nobody waits: pieces of some milliseconds, until it is done.
@@ -125,7 +127,7 @@ class Runner:
     # ---- its thread ----
 
     def _serve(self) -> None:
-        while self._ready():
+        while self._nothing_new() or self._ready():
             try:
                 self._look_aside()
                 if self.seats.active and self._file_is_unchanged():
@@ -154,6 +156,16 @@ class Runner:
         if aside.over:
             with self.door:
                 self.asides.popleft()
+
+    def _nothing_new(self) -> bool:
+        """Whether the next pass is of those that drew in the last one, and of nobody else: most
+        are, so it is found out without the door. What is missed now is seen a pass later."""
+        seats = self.seats
+        if not self.serving or seats.waiting or self.entering or self._looks_at_clock:
+            return False
+        if self._drew is None or len(seats.active) != len(self._drew.runs):
+            return False
+        return not any(answer.job.cancelled for answer in seats.active)
 
     def _ready(self) -> bool:
         """Waits until there is a pass to run; False when the engine closes."""
@@ -237,11 +249,16 @@ class Runner:
     def _go_on(self) -> None:
         """A pass; or, while prompts are read in pieces, one of those that draw and a piece."""
         model, active = self._model, self.seats.active
-        with self.door:  # nobody else is in the middle of moving
-            moves, self.seats.copies = self.seats.copies, []
-        for move in moves:
-            move.run(self._states)
-        if not self._plan_drafts(active):
+        if self.seats.copies:
+            with self.door:  # nobody else is in the middle of moving
+                moves, self.seats.copies = self.seats.copies, []
+            for move in moves:
+                move.run(self._states)
+        if self.drafting.make is not None and not self._plan_drafts(active):
+            return
+        drew, self._drew = self._drew, None
+        if drew is not None and repeated(drew, active):
+            self._pass(drew, model.executor)
             return
         if self._reading is None:
             batch = form(
@@ -319,10 +336,12 @@ class Runner:
     def _deal(self, batch: Pass, made: dict[str, Any], start: float) -> None:
         """The rest of a pass that has its outputs: it took the time since ``start``."""
         model, running, logits = self._model, len(self.seats.active), made["logits"]
-        whole = self._hands(batch)
-        hands = [hand for hand in whole if not hand.answer.silent]
+        hands, silent = self._hands(batch), []
         try:
-            self._dealer.score(batch, logits)
+            if batch.columns > batch.drawn:
+                silent = [hand.answer for hand in hands if hand.answer.silent]
+                hands = [hand for hand in hands if not hand.answer.silent]
+                self._dealer.score(batch, logits)
             self._dealer.deal(hands, logits)
         except Exception as error:
             self._pass_failed(batch, error)
@@ -341,16 +360,15 @@ class Runner:
             return
         for hand in hands:
             self._hand_out(hand, made.get("hidden"))
-        for hand in whole:
-            if hand.answer.silent:
-                hand.answer.is_read()
-                with self.door:
-                    self.end(hand.answer)
+        for answer in silent:
+            answer.is_read()
+            with self.door:
+                self.end(answer)
+        if batch.columns == batch.drawn and self._reading is None:
+            self._drew = batch
 
     def _plan_drafts(self, active: Sequence[Answer]) -> bool:
         """Sets what is drafted; False, and everybody fails, where that failed."""
-        if self.drafting.make is None:
-            return True
         try:
             self.drafting.plan(active)
         except Exception as error:

@@ -109,6 +109,11 @@ class Tokenizer(ABC):
         return [self.piece(token) for token in range(self.n_vocab)]
 
     @cached_property
+    def texts(self) -> dict[int, str]:
+        """Texts of tokens that are whole characters, as far as a stream has met them."""
+        return {}
+
+    @cached_property
     def longest(self) -> int:
         """Bytes of the longest text that is one token: a text of more than n times as many is more
         than n tokens."""

@@ -28,21 +28,26 @@ class Detokenizer:
         self._special = special
         self._shown = shown
         self._decoder = _Decoder("replace")
+        self.held = b""  # of a character that is not whole yet
 
     def push(self, token: int) -> str:
         """The characters that ``token`` completes; may be empty."""
+        alone = not self.held
         special = self._special or token in self._shown
-        return self._decoder.decode(self._tokenizer.piece(token, special))
+        texts = self._tokenizer.texts
+        if alone and not special and token in texts:
+            return texts[token]
+        text = self._decoder.decode(self._tokenizer.piece(token, special))
+        self.held = self._decoder.getstate()[0]
+        if alone and not special and not self.held:
+            texts[token] = text
+        return text
 
     def flush(self) -> str:
         """The end of the text: what is still held is dropped. The stream starts anew."""
         self._decoder.reset()
+        self.held = b""
         return ""
-
-    @property
-    def held(self) -> bytes:
-        """The bytes of a character that is not whole yet."""
-        return self._decoder.getstate()[0]
 
 
 def characters(raw: bytes) -> str:
