@@ -165,7 +165,10 @@ class Runner:
             return False
         if self._drew is None or len(seats.active) != len(self._drew.runs):
             return False
-        return not any(answer.job.cancelled for answer in seats.active)
+        for answer in seats.active:
+            if answer.job.cancelled:
+                return False
+        return True
 
     def _ready(self) -> bool:
         """Waits until there is a pass to run; False when the engine closes."""
