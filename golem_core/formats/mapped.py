@@ -98,10 +98,7 @@ class OpenFiles:
     @property
     def lost(self) -> bool:
         """Whether something was read that is no longer in a file: it read as zeros."""
-        for file in self.files:  # asked after every pass: no generator
-            if file.lost:
-                return True
-        return False
+        return any(file.lost for file in self.files)
 
     def close(self) -> None:
         """Let go of the files; a map goes when the last array over it does."""

@@ -165,10 +165,7 @@ class Runner:
             return False
         if self._drew is None or len(seats.active) != len(self._drew.runs):
             return False
-        for answer in seats.active:
-            if answer.job.cancelled:
-                return False
-        return True
+        return not any(answer.job.cancelled for answer in seats.active)
 
     def _ready(self) -> bool:
         """Waits until there is a pass to run; False when the engine closes."""
