@@ -90,6 +90,14 @@ INLINE __m512i load_code(const enum type type, const int bits, const uint8_t *pa
     return x;
 }
 
+/* Whether the high nibbles of a part are the codes of its second half. */
+INLINE int has_nibbles(const enum type type) {
+    return type == T_Q4_0 || type == T_Q4_1 || type == T_Q4_K;
+}
+
+INLINE __m512i low_nibbles(__m512i x) { return _mm512_and_si512(x, byte_mask(15)); }
+INLINE __m512i high_nibbles(__m512i x) { return _mm512_and_si512(x, byte_mask(0xf0)); }
+
 /* GFNI's matrix of bits picks the code of `bits` bits at bit `at` out of every byte; one of one bit
  * becomes 0 or 2. */
 INLINE __m512i picked(const int bits, __m512i x, const int at) {

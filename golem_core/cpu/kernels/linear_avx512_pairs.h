@@ -121,7 +121,7 @@ INLINE void add_tile(const enum type type, const int bits, const int parts, cons
             __m512i sum[2][TILE];
 #pragma GCC unroll 4
             for (int c = 0; c < columns; c++) {
-                sum[0][c] = sum[1][c] = less_offset(type, &a[c].minus[h]);
+                sum[0][c] = sum[1][c] = less_offset(type, &a[c].minus[h], 0);
                 PIN(sum[0][c]);
                 PIN(sum[1][c]);
             }
@@ -192,7 +192,7 @@ INLINE void add_two(const enum type type, const int bits, const uint8_t *const *
         }
 #pragma GCC unroll 3
         for (int c = 0; c < columns; c++)
-            sum[0][c] = sum[1][c] = less_offset(type, &a[c].minus[h]);
+            sum[0][c] = sum[1][c] = less_offset(type, &a[c].minus[h], 0);
 #pragma GCC unroll 4
         for (int v = 4 * h; v < 4 * h + 4; v++) {
             __m512i w[2] = {few_bits(bits, packed[0], v, picks),
