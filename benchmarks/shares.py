@@ -1,8 +1,10 @@
 """Drawing's share of memory's rate, type by type: passes against a plain read of the same pages.
 
     python -m benchmarks.shares [--types Q4_0,Q4_K] [--threads 2] [--columns 1] [--megabytes 1000]
+    python -m benchmarks.shares --models FILE,FILE [--threads 2] [--columns 1]
 
-A pass is a few feed-forward layers of the shape given, every matrix of one type. Its weights'
+A pass is a few feed-forward layers of the shape given, every matrix of one type; or, with --models,
+a whole pass of a GGUF chat model that draws, its attention and all else included. Its weights'
 bytes over its time are compared with a plain read of the pages they lie in, by the same threads,
 passes and reads in turns; best against best. A line is void where the reads' best and median are
 more than 15 % apart. One thread is timed by its processor time, which others on the machine
@@ -13,6 +15,10 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +30,7 @@ from golem_core.formats.blocks import by_name, random_blocks
 from golem_core.graph.builder import Builder
 from golem_core.graph.program import Program
 from golem_core.graph.weights import Weight
+from golem_core.model import open_decoder
 from golem_server.bench import arguments as kinds
 from golem_server.commands import Flags
 
@@ -63,25 +70,47 @@ def pages_of(store: WeightStore, program: Program) -> list[np.ndarray]:
     ]
 
 
-def line(program: Program, width: int, columns: int, threads: int, rounds: int) -> str:
+def of_type(kind: str, args: Any) -> str:
+    """The line of feed-forward layers of one type."""
+    width, hidden = args.shape
+    program = layers(kind, width, hidden, args.megabytes << 20)
+    inputs = {
+        "x": np.random.default_rng(1).standard_normal((args.columns, width)).astype(np.float32),
+        "runs": np.array([(0, 0, args.columns, 0, 0)], np.int32),
+    }
+    with CpuExecutor(program, threads=args.threads, context=64) as executor:
+        return line(executor, inputs, "y", args.threads, args.rounds)
+
+
+def of_model(path: Path, args: Any) -> str:
+    """The line of a model that draws, each column of a conversation of its own."""
+    columns = np.arange(args.columns, dtype=np.int32)
+    context, n = 64 * args.columns, args.columns
+    with closing(open_decoder(path, threads=args.threads, context=context, parallel=n)) as model:
+        inputs = {
+            "runs": np.array([(i, i, 1, 0, 0) for i in columns], np.int32),
+            "tokens": columns,
+            "outputs": columns,
+        }
+        return line(model.executor, inputs, "logits", args.threads, args.rounds)
+
+
+def line(
+    executor: CpuExecutor, inputs: Mapping[str, np.ndarray], wanted: str, threads: int, rounds: int
+) -> str:
     """GB/s of passes and plain reads in turns, and the share."""
     clock = time.thread_time if threads == 1 else time.perf_counter
-    inputs = {
-        "x": np.random.default_rng(1).standard_normal((columns, width)).astype(np.float32),
-        "runs": np.array([(0, 0, columns, 0, 0)], np.int32),
-    }
-    with CpuExecutor(program, threads=threads, context=64) as executor:
-        while executor.settle():
-            pass
-        reader = PlainRead(pages_of(executor.weights, program), threads)
-        passes, reads = [], []
-        for _ in range(rounds):
-            started = clock()
-            seconds = reader.read()  # without the making of threads
-            reads.append(reader.bytes / (clock() - started if threads == 1 else seconds) / 1e9)
-            started = clock()
-            executor.run(inputs, ("y",))
-            passes.append(executor.stats.weight_bytes / (clock() - started) / 1e9)
+    while executor.settle():
+        pass
+    reader = PlainRead(pages_of(executor.weights, executor.program), threads)
+    passes, reads = [], []
+    for _ in range(rounds):
+        started = clock()
+        seconds = reader.read()  # without the making of threads
+        reads.append(reader.bytes / (clock() - started if threads == 1 else seconds) / 1e9)
+        started = clock()
+        executor.run(inputs, (wanted,))
+        passes.append(executor.stats.weight_bytes / (clock() - started) / 1e9)
     void = "" if np.median(reads) >= 0.85 * max(reads) else "  void: reads vary by over 15 %"
     best, read = max(passes), max(reads)
     return f"{best:6.1f} {read:6.1f} {best / read:7.1%} {np.median(reads):7.1f}{void}"
@@ -92,6 +121,9 @@ def main() -> None:
     parser.add_argument(
         "--types", type=kinds.several(kinds.among(TYPES)), default=TYPES, help="by commas (all)"
     )
+    parser.add_argument(
+        "--models", type=kinds.several(Path), default=[], help="GGUF files by commas, not types"
+    )
     parser.add_argument("--threads", type=kinds.threads(), default=2)
     parser.add_argument(
         "--columns", type=kinds.whole(1, 16), default=1, help="conversations drawing, 1 to 16"
@@ -100,13 +132,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=kinds.whole(), default=20)
     parser.add_argument("--shape", type=kinds.sizes(256), default="4096x12288", help="widths")
     args = parser.parse_args()
-    width, hidden = args.shape
-    print(f"{'type':8} {'GB/s':>6} {'read':>6} {'share':>7} {'median':>7}")
-    for kind in args.types:
-        program = layers(kind, width, hidden, args.megabytes << 20)
-        print(
-            f"{kind:8} {line(program, width, args.columns, args.threads, args.rounds)}", flush=True
-        )
+    print(f"{'':8} {'GB/s':>6} {'read':>6} {'share':>7} {'median':>7}")
+    for path in args.models:
+        print(f"{path.stem[:24]:8} {of_model(path, args)}", flush=True)
+    for kind in [] if args.models else args.types:
+        print(f"{kind:8} {of_type(kind, args)}", flush=True)
 
 
 if __name__ == "__main__":
