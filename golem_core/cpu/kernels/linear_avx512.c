@@ -47,7 +47,7 @@ INLINE __m512i broadcast(const void *four_bytes) {
 }
 
 /* sum += w times four activations: one instruction, of which compilers make two. With one column a
- * core has some four cycles for a line of memory, and instructions are what they are short of: on Zen
+ * core has some four cycles for a line of memory, and instructions are what is short: on Zen
  * 5 Q5_K comes at 92 instead of 85 % of a plain read, Q6_K at 94 instead of 91. */
 INLINE void add_broadcast(__m512i *sum, __m512i w, const int8_t *four) {
     typedef int32_t __attribute__((may_alias, aligned(1))) any32;
