@@ -90,7 +90,10 @@ cdef extern from "chain.h":
     bint workspace_init(CWorkspace *w, int vocab)
     void workspace_free(CWorkspace *w)
     void chain_free(Chain *chain)
-    int chain_pick(Chain *chain, CWorkspace *w, const float *logits) nogil
+    int maxima_of(int vocab)
+    int chain_pick(
+        Chain *chain, CWorkspace *w, const float *logits, float *writable, const float *peaks
+    ) nogil
     bint chain_accept(Chain *chain, int32_t token)
     bint row_probs(
         CWorkspace *w, const float *logits, int token, int n, int32_t *ids, float *values,
@@ -316,20 +319,33 @@ cdef class Workspace:
     def __dealloc__(self):
         workspace_free(&self.w)
 
-    def pick_many(self, list samplers, const float[:, ::1] logits, list rows=None):
-        """Draws with samplers[i] from logits[i] and accepts; returns the tokens as ints.
+    def pick_many(self, list samplers, scores, list rows=None, peaks=None):
+        """Draws with samplers[i] from scores[i] and accepts; returns the tokens as ints.
 
-        logits: (m, V) f32, m = len(samplers); left as they are. rows: the row of each sampler
-        instead, of any number. Raises NonFiniteLogits. A row whose matcher lets nothing follow
+        scores: (m, V) f32 logits, m = len(samplers). They are as before when this returns; meanwhile
+        biases and penalties stand in an array that may be written to. rows: the row of each
+        sampler instead, of any number. peaks: of all rows, as the op ``peaks`` makes them; None:
+        they are looked for here. Raises NonFiniteLogits. A row whose matcher lets nothing follow
         gives a negative number instead of a token, for ``refusal``.
         """
+        cdef const float[:, ::1] logits = scores
+        cdef const float[:, ::1] best
         cdef int m = len(samplers), row, count = logits.shape[0]
+        cdef bint writable = isinstance(scores, np.ndarray) and scores.flags.writeable
+        cdef bint peaked = peaks is not None and maxima_of(self.n_vocab)
         cdef Sampler sampler
         if (count if rows is None else len(rows)) != m or (m and logits.shape[1] != self.n_vocab):
             raise ValueError(
                 f"logits of shape ({logits.shape[0]}, {logits.shape[1]}) for {m} samplers "
                 f"over {self.n_vocab} tokens"
             )
+        if peaked:
+            best = peaks
+            if best.shape[0] != count or best.shape[1] != maxima_of(self.n_vocab):
+                raise ValueError(
+                    f"peaks of shape ({best.shape[0]}, {best.shape[1]}) for {count} rows of "
+                    f"{maxima_of(self.n_vocab)}"
+                )
         cdef Chain **chains = <Chain **>malloc((m + 1) * (sizeof(Chain *) + 2 * sizeof(int)))
         if chains == NULL:
             raise MemoryError
@@ -346,7 +362,11 @@ cdef class Workspace:
                     raise ValueError(f"row {at[row]} of {count} rows of logits")
             with nogil:
                 for row in range(m):
-                    drawn[row] = chain_pick(chains[row], &self.w, &logits[at[row], 0])
+                    drawn[row] = chain_pick(
+                        chains[row], &self.w, &logits[at[row], 0],
+                        <float *>&logits[at[row], 0] if writable else NULL,
+                        &best[at[row], 0] if peaked else NULL,
+                    )
             for row in range(m):
                 if drawn[row] == PICK_NOT_FINITE:
                     raise _not_finite(at[row])

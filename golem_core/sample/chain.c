@@ -8,6 +8,9 @@
 #include <string.h>
 #include <time.h>
 
+/* Of so many logits one may be changed where it is: changing more costs what a copy does. */
+enum { CHANGED_AT_MOST = 64 };
+
 bool workspace_init(Workspace *w, int vocab) {
     *w = (Workspace){.vocab = vocab};
     w->row = calloc(vocab, sizeof *w->row);
@@ -18,7 +21,9 @@ bool workspace_init(Workspace *w, int vocab) {
     w->spare_keys = calloc(vocab, sizeof *w->spare_keys);
     w->floats = calloc(vocab, sizeof *w->floats);
     w->repeats = calloc(vocab, sizeof *w->repeats);
-    return w->row && w->maxima && w->list && w->spare && w->keys && w->spare_keys && w->floats &&
+    w->change_room = vocab / CHANGED_AT_MOST + 1;
+    w->changes = calloc(w->change_room, sizeof *w->changes);
+    return w->changes && w->row && w->maxima && w->list && w->spare && w->keys && w->spare_keys && w->floats &&
            w->repeats;
 }
 
@@ -33,6 +38,7 @@ void workspace_free(Workspace *w) {
     free(w->floats);
     free(w->repeats);
     free(w->overlap);
+    free(w->changes);
 }
 
 void chain_free(Chain *chain) {
@@ -46,11 +52,9 @@ void chain_free(Chain *chain) {
 }
 
 static void add_biases(Workspace *w, const Chain *chain) {
-    if (!chain->bias_count) return;
-    float *row = changeable(w);
     for (int i = 0; i < chain->bias_count; i++) {
-        float logit = row[chain->bias_ids[i]] + chain->biases[i];
-        row[chain->bias_ids[i]] = logit > FLT_MAX ? FLT_MAX : logit;
+        float logit = w->logits[chain->bias_ids[i]] + chain->biases[i];
+        change(w, chain->bias_ids[i], logit > FLT_MAX ? FLT_MAX : logit);
     }
 }
 
@@ -131,16 +135,25 @@ static int choose_allowed(Workspace *w, Chain *chain, const float *logits) {
     chain->constraint_seconds += seconds() - began;
     if (left <= 0) return left ? PICK_GAVE_UP + left : PICK_DEAD_END;
     w->scanned = NULL;
+    w->writable = w->allowed;
     start(w, chain, w->allowed);
-    if (w->logits[row_best(w, w->logits)] == -INFINITY) return PICK_DEAD_END;
-    return choose(w, chain);
+    bool left_over = w->logits[row_best(w, w->logits)] == -INFINITY;
+    int token = left_over ? PICK_DEAD_END : choose(w, chain);
+    put_back(w);
+    return token;
 }
 
-int chain_pick(Chain *chain, Workspace *w, const float *logits) {
-    if (!scan_row(w, logits)) return PICK_NOT_FINITE;
+int chain_pick(Chain *chain, Workspace *w, const float *logits, float *writable,
+               const float *peaks) {
+    w->writable = writable;
+    w->peaks = peaks;
+    bool sound = scan_row(w, logits);
+    w->peaks = NULL; /* from here on `maxima` are kept up to date */
+    if (!sound) return PICK_NOT_FINITE;
     const float sum = chain->adaptive_sum, weight = chain->adaptive_weight;
     start(w, chain, logits);
     int token = choose(w, chain);
+    put_back(w);
     if (token < 0) return token;
     /* All of a row that is not banned is -inf: nothing was chosen, something was only left over. */
     if (logits[token] == -INFINITY && logits[row_best(w, logits)] == -INFINITY)

@@ -28,6 +28,12 @@ typedef struct {
     float p; /* of the last softmax */
 } Candidate;
 
+/* A logit before it was changed. */
+typedef struct {
+    int32_t id;
+    float logit;
+} Change;
+
 /* Scratch memory of one draw. Candidates stay implicit (place i of `logits` is token i) until a
  * step needs them listed. */
 typedef struct {
@@ -43,6 +49,11 @@ typedef struct {
     bool unsorted_yet; /* the unlisted row is to be sorted, unless the next step takes its best */
     const float *scanned; /* (V) the row that `maxima` describe, or NULL */
     float *maxima;        /* (maxima_of(V)) the best of each group, see row.c */
+    float *writable;      /* (V) the model's row, where few logits may be changed in place, or NULL */
+    const float *peaks;   /* (maxima_of(V)) those of the model's row, NaN where it is not sound, or
+                           * NULL */
+    Change *changes;      /* (change_room) what was changed in `writable`, to be put back */
+    int change_count, change_room;
     uint64_t *keys;   /* (V) sort keys */
     uint64_t *spare_keys; /* (V) */
     float *floats;        /* (V) exps */
@@ -127,11 +138,14 @@ void workspace_free(Workspace *w);
 void chain_free(Chain *chain);
 
 /* Draws a token from logits (V) and accepts it; or PICK_NOT_FINITE when one is NaN or +inf or all
- * are -inf, PICK_NO_MEMORY, PICK_DEAD_END, or below PICK_GAVE_UP. Reads only `logits`.
+ * are -inf, PICK_NO_MEMORY, PICK_DEAD_END, or below PICK_GAVE_UP. writable: `logits` again where it
+ * may be changed meanwhile (it is as before when this returns), else NULL. peaks: of this row, or
+ * NULL.
  *
  * A token that the constraint refuses is drawn again from the tokens it allows, through the whole
  * chain and with new random numbers, as llama-server does. */
-int chain_pick(Chain *chain, Workspace *w, const float *logits);
+int chain_pick(Chain *chain, Workspace *w, const float *logits, float *writable,
+               const float *peaks);
 
 /* Log-probabilities of raw logits (V): of `token`, and of the `n` best, best first, in ids and
  * values. False when the row is not sound. */
@@ -172,6 +186,8 @@ void dynamic_temperature(Workspace *w, float t, float range, float exponent);
 
 /* history.c */
 float *changeable(Workspace *w);
+void change(Workspace *w, int id, float logit);
+void put_back(Workspace *w);
 void penalties(Workspace *w, Chain *chain);
 bool dry(Workspace *w, Chain *chain);
 
@@ -185,6 +201,7 @@ enum { ROW_STEP = 16 }; /* logits that row_above looks at together */
 enum { LANES = 64, CHUNK = 32 * LANES }; /* maxima of a chunk, its logits */
 int maxima_of(int vocab);
 bool scan_row(Workspace *w, const float *row);
+void repair_maxima(Workspace *w, int id, float before, float logit);
 int row_best(Workspace *w, const float *row);
 float row_threshold(Workspace *w, int k);
 int row_above(const float *row, int from, int n, float threshold);

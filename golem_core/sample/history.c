@@ -14,7 +14,7 @@ static float held_in(float logit) {
     return logit > FLT_MAX ? FLT_MAX : logit;
 }
 
-/* The row's own copy, made when the first logit is about to change. Unlisted rows only. */
+/* The row's own copy, made when many logits are about to change. Unlisted rows only. */
 float *changeable(Workspace *w) {
     w->scanned = NULL;
     if (w->logits != w->row) {
@@ -22,6 +22,29 @@ float *changeable(Workspace *w) {
         w->logits = w->row;
     }
     return w->row;
+}
+
+/* Sets one of few logits: in the model's own row where that is allowed, because a copy of a large
+ * vocabulary's, and looking for its best ones anew, costs more than all else. */
+void change(Workspace *w, int id, float logit) {
+    if (w->logits != w->writable || w->change_count == w->change_room) {
+        changeable(w)[id] = logit;
+        return;
+    }
+    float before = w->writable[id];
+    w->changes[w->change_count++] = (Change){id, before};
+    w->writable[id] = logit;
+    repair_maxima(w, id, before, logit);
+}
+
+/* Makes the model's row what it was. */
+void put_back(Workspace *w) {
+    while (w->change_count) {
+        Change was = w->changes[--w->change_count];
+        float now = w->writable[was.id];
+        w->writable[was.id] = was.logit;
+        repair_maxima(w, was.id, now, was.logit);
+    }
 }
 
 bool chain_accept(Chain *chain, int32_t token) {
@@ -58,13 +81,12 @@ void penalties(Workspace *w, Chain *chain) {
         w->sorted = false;
         return;
     }
-    float *row = changeable(w);
     int end = chain->history_size;
     int start = end > chain->penalty_last_n ? end - chain->penalty_last_n : 0;
     for (int i = start; i < end; i++) { /* a negative count marks a token that was done */
         int32_t id = chain->history[i];
         if (counts[id] <= 0) continue;
-        row[id] = penalised(chain, row[id], counts[id]);
+        change(w, id, penalised(chain, w->logits[id], counts[id]));
         counts[id] = -counts[id];
     }
     for (int i = start; i < end; i++) counts[chain->history[i]] = abs(counts[chain->history[i]]);
@@ -132,17 +154,18 @@ bool dry(Workspace *w, Chain *chain) {
         int32_t next = newest[1 - d];
         if (length >= allowed && length + 1 > w->repeats[next]) w->repeats[next] = length + 1;
     }
-    float *row = w->listed ? NULL : changeable(w);
     for (int i = 0; w->listed ? i < w->size : i < n - 1; i++) {
         int32_t id = w->listed ? w->list[i].id : newest[-i];
         if (!w->repeats[id]) continue;
-        float *logit = w->listed ? &w->list[i].logit : &row[id];
+        float logit = w->listed ? w->list[i].logit : w->logits[id];
         int exponent = w->repeats[id] - 1 - allowed;
         if (!w->listed) w->repeats[id] = 0;
         if (ends_repeats(&chain->heads, id)) continue;
         if (longest > 0 && exponent > longest) exponent = longest;
         float penalty = (float)(chain->dry_multiplier * pow(chain->dry_base, exponent));
-        *logit = held_in(*logit - penalty);
+        logit = held_in(logit - penalty);
+        if (w->listed) w->list[i].logit = logit;
+        else change(w, id, logit);
     }
     for (int d = 1; d < n; d++) w->repeats[newest[1 - d]] = 0;
     if (w->listed) w->sorted = false;

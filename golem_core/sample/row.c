@@ -26,10 +26,36 @@ WIDE static bool scan(const float *row, int n, float *maxima) {
     return !bad;
 }
 
+/* False when a number is NaN or +inf. */
+WIDE static bool sound(const float *x, int n) {
+    int bad = 0;
+    for (int i = 0; i < n; i++) bad |= !(x[i] < INFINITY);
+    return !bad;
+}
+
 /* False when a logit of the row (V) is NaN or +inf. (All -inf shows in the best one.) */
 bool scan_row(Workspace *w, const float *row) {
     w->scanned = row;
-    return scan(row, w->vocab, w->maxima);
+    if (!w->peaks) return scan(row, w->vocab, w->maxima);
+    int groups = maxima_of(w->vocab), rest = groups / LANES * CHUNK;
+    memcpy(w->maxima, w->peaks, groups * sizeof *w->maxima);
+    return sound(w->maxima, groups) && sound(row + rest, w->vocab - rest);
+}
+
+/* After a logit of the writable row was changed. */
+void repair_maxima(Workspace *w, int id, float before, float logit) {
+    const float *row = w->writable;
+    int group = id / CHUNK * LANES + id % LANES;
+    if (w->scanned != row || group >= maxima_of(w->vocab)) return;
+    float *best = &w->maxima[group];
+    if (logit >= *best) {
+        *best = logit;
+    } else if (before == *best) {
+        row += id / CHUNK * CHUNK + id % LANES;
+        *best = -INFINITY;
+        for (int i = 0; i < CHUNK; i += LANES)
+            if (row[i] > *best) *best = row[i];
+    }
 }
 
 /* The first of the best of a row (V). Sound rows only. */

@@ -75,26 +75,33 @@ class Dealer:
                 answer.scored(self._workspace.score(rows, known, told))
                 self._stats.prompt_probs += len(known)
 
-    def deal(self, hands: list[Hand], logits: np.ndarray) -> None:
-        """Draws the first token of every hand. Raises NonFiniteLogits, MemoryError.
+    def deal(self, hands: list[Hand], logits: np.ndarray, peaks: np.ndarray | None = None) -> None:
+        """Draws the first token of every hand. peaks: of the logits, if the executor has them.
+        Raises NonFiniteLogits, MemoryError.
 
         A token that is forced is not drawn: it competed with none and costs no random number.
         """
         forced = [hand for hand in hands if hand.answer.forced]
         free = [hand for hand in hands if not hand.answer.forced] if forced else hands
         samplers = [hand.answer.sampler for hand in free]
-        drawn = self._workspace.pick_many(samplers, logits, [hand.row for hand in free])
+        drawn = self._workspace.pick_many(samplers, logits, [hand.row for hand in free], peaks)
         for hand, token in zip(free, drawn, strict=True):
             hand.pick = self._picked(hand.answer.sampler, token)
         for hand in forced:
             hand.pick = _forced(hand.answer)
 
-    def play(self, hands: Iterable[Hand], logits: np.ndarray, now: float) -> None:
+    def play(
+        self,
+        hands: Iterable[Hand],
+        logits: np.ndarray,
+        now: float,
+        peaks: np.ndarray | None = None,
+    ) -> None:
         """Hands the tokens to their answers, and draws on where drafts come true. Raises as
         ``deal``."""
         going = [hand for hand in hands if self._take(hand, now)]
         while going:
-            self.deal(going, logits)
+            self.deal(going, logits, peaks)
             going = [hand for hand in going if self._take(hand, now)]
 
     def finish(self, hand: Hand, hidden: np.ndarray | None = None) -> None:

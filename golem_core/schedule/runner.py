@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from golem_core.model.outputs import drawn_from
 from golem_core.sample import Workspace
 from golem_core.schedule.answer import Answer
 from golem_core.schedule.beside import Aside
@@ -80,11 +81,12 @@ class Runner:
         self._model = model
         self._states = model.executor.states
         foresight = None
-        self._wanted: tuple[str, ...] = ("logits",)
-        if model.prediction is not None and draft in ("auto", "mtp"):
+        foreseen = model.prediction is not None and draft in ("auto", "mtp")
+        program = getattr(model.executor, "program", None)
+        self._wanted = drawn_from(program.outputs if program else (), hidden=foreseen)
+        if foreseen:
             rewinds = not self._states.recurrent
             foresight = Foresight(model.prediction, rewinds, self.pace.prices, clock)
-            self._wanted = ("logits", "hidden")
         self.drafting = Drafting(draft, draft_n, columns, self.pace.prices, foresight)
         self._twin: Any = None  # runs passes of those that draw between pieces of prompts
         self._reading: Reading | None = None  # a pass of prompts that is not over
@@ -336,13 +338,13 @@ class Runner:
     def _deal(self, batch: Pass, made: dict[str, Any], start: float) -> None:
         """The rest of a pass that has its outputs: it took the time since ``start``."""
         model, running, logits = self._model, len(self.seats.active), made["logits"]
-        hands, silent = self._hands(batch), []
+        hands, silent, peaks = self._hands(batch), [], made.get("peaks")
         try:
             if batch.columns > batch.drawn:
                 silent = [hand.answer for hand in hands if hand.answer.silent]
                 hands = [hand for hand in hands if not hand.answer.silent]
                 self._dealer.score(batch, logits)
-            self._dealer.deal(hands, logits)
+            self._dealer.deal(hands, logits, peaks)
         except Exception as error:
             self._pass_failed(batch, error)
             return
@@ -354,7 +356,7 @@ class Runner:
         self.pace.saw(batch.drawn, batch.columns - batch.drawn, now - start)
         self._stats.passed(batch, running, now - start)
         try:
-            self._dealer.play(hands, logits, now)
+            self._dealer.play(hands, logits, now, peaks)
         except Exception as error:
             self._pass_failed(batch, error)
             return
