@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from golem_core.graph.binding import DTYPES, Binding, bind
+from golem_core.graph.ops import PEAK_CHUNK, PEAK_LANES
 from golem_core.graph.program import Program
 from golem_core.graph.values import Const, Value, extent_at
 from golem_core.graph.weights import Weight
@@ -367,6 +368,13 @@ def _top_k(ex, node, binding, x):
     return np.take_along_axis(x, ids, -1), ids
 
 
+def _peaks(ex, node, binding, x):
+    chunks = x.shape[1] // PEAK_CHUNK
+    groups = x[:, : chunks * PEAK_CHUNK].reshape(len(x), chunks, -1, PEAK_LANES)
+    best = np.where((groups < np.inf).all(2), groups.max(2), np.nan)
+    return best.reshape(len(x), chunks * PEAK_LANES)
+
+
 def _reduce(ex, node, binding, x, weights):
     x = x if weights is None else x * weights[:, None]
     total = x.sum(1, dtype=F32)
@@ -406,6 +414,7 @@ _OPS = {
     "softcap": _softcap,
     "softmax": _softmax,
     "top_k": _top_k,
+    "peaks": _peaks,
     "reduce": _reduce,
     "pool": _pool,
 }

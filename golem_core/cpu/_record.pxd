@@ -82,6 +82,7 @@ cdef extern from "record.h" nogil:
         GOLEM_REDUCE
         GOLEM_POOL
         GOLEM_HADAMARD
+        GOLEM_PEAKS
         GOLEM_LINEAR
         GOLEM_EXPERTS
         GOLEM_ATTEND

@@ -304,6 +304,7 @@ _OPS: dict[str, Callable[[Lowering, Node], None]] = {
     "clamp": Lowering.elementwise,
     "softcap": Lowering.elementwise,
     "top_k": Lowering.top_k,
+    "peaks": Lowering.peaks,
     "reduce": Lowering.reduce,
     "pool": Lowering.pool,
 }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from golem_core.cpu._executor import UNARY_KINDS
 from golem_core.cpu.operands import Operands
 from golem_core.cpu.records import Operand, Record
+from golem_core.graph.ops import PEAK_CHUNK, PEAK_LANES
 from golem_core.graph.program import Node
 from golem_core.graph.values import Const, Extent, Value
 
@@ -147,6 +149,12 @@ class RowLowering(Operands):
     def top_k(self, node: Node):
         (x,) = node.inputs
         self.row(node, x, [self.operand(self.even(x))], ints=(node.attrs["k"],))
+
+    def peaks(self, node: Node):
+        (x,), (y,) = node.inputs, node.outputs
+        chunks = y.width // PEAK_LANES
+        logits = replace(self.operand(self.even(x)), span=PEAK_CHUNK)
+        self.row(node, x, [logits], spans=chunks, width=PEAK_CHUNK)
 
     def reduce(self, node: Node):
         x, weights = node.inputs

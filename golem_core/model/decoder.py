@@ -16,7 +16,7 @@ import numpy as np
 
 from golem_core.formats.gguf import GGUF
 from golem_core.graph.builder import Builder
-from golem_core.graph.ops import Rope
+from golem_core.graph.ops import PEAK_CHUNK, Rope
 from golem_core.graph.program import Program
 from golem_core.graph.values import Value
 from golem_core.model.errors import ModelError
@@ -290,7 +290,10 @@ class Decoder:
         p = Builder(self.architecture)
         p.axis("n", pass_width)
         p.axis("m", scored)
-        p.output("logits", self.write(p, self.tensors))
+        logits = self.write(p, self.tensors)
+        p.output("logits", logits)
+        if logits.width >= PEAK_CHUNK:
+            p.output("peaks", p.peaks(logits))
         return p.build(self.quantum)
 
     def prediction_program(self, columns: int) -> Program:

@@ -28,8 +28,9 @@ from golem_core.model.memory import (
     told_limit,
 )
 from golem_core.model.mlock import lock
+from golem_core.model.outputs import drawn_from
 from golem_core.model.plugins_own import plugins_own, written
-from golem_core.model.prediction import OUTPUTS, open_prediction, predicting
+from golem_core.model.prediction import open_prediction, predicting
 from golem_core.model.projector import CACHE_BYTES, Projector, open_projector
 from golem_core.model.rope import KINDS
 from golem_core.model.tensors import Tensors
@@ -284,7 +285,7 @@ def open_decoder(
         _warn_of_context(decoder, slot)
         tokenizer = _tokenizer(decoder)
         template, source = _template(decoder, tokenizer, builtin_template)
-        scores = OUTPUTS if decoder.predicting else ("logits",)
+        scores = drawn_from(program.outputs, hidden=decoder.predicting)
         made = _executor(
             executor, program, parallel, slot, widest, threads, progress, cache, scores
         )

@@ -11,6 +11,7 @@
 #include "hadamard.h"
 #include "linear_run.h"
 #include "norms.h"
+#include "peaks.h"
 #include "rope.h"
 #include "tables.h"
 
@@ -26,7 +27,7 @@ const golem_isa GOLEM_ISA = {
         [GOLEM_ADD] = rows_add, [GOLEM_MUL] = rows_mul, [GOLEM_FMA] = rows_fma,
         [GOLEM_CLAMP] = rows_clamp, [GOLEM_SOFTCAP] = rows_softcap, [GOLEM_SOFTMAX] = rows_softmax,
         [GOLEM_TOP_K] = rows_top_k, [GOLEM_REDUCE] = rows_reduce, [GOLEM_POOL] = rows_pool,
-        [GOLEM_HADAMARD] = rows_hadamard,
+        [GOLEM_HADAMARD] = rows_hadamard, [GOLEM_PEAKS] = rows_peaks,
         [GOLEM_PACK] = rows_pack,
     },
     .run = {

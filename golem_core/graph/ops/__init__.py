@@ -8,7 +8,7 @@ them; the executors are tested against golem_core.reference op by op.
 
 from golem_core.graph.ops.attention import AttentionOps, Rope
 from golem_core.graph.ops.catalogue import OPS, Op
-from golem_core.graph.ops.elementwise import UNARY, ElementwiseOps
+from golem_core.graph.ops.elementwise import PEAK_CHUNK, PEAK_LANES, UNARY, ElementwiseOps
 from golem_core.graph.ops.pictures import PictureOps
 from golem_core.graph.ops.products import ProductOps, RowOps
 from golem_core.graph.ops.recurrent import RecurrentOps
@@ -16,6 +16,8 @@ from golem_core.graph.ops.views import ViewOps
 
 __all__ = [
     "OPS",
+    "PEAK_CHUNK",
+    "PEAK_LANES",
     "UNARY",
     "AttentionOps",
     "ElementwiseOps",

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 UNARY = ("silu", "sigmoid", "tanh", "relu", "elu", "exp", "softplus")
 UNARY += ("gelu_tanh", "gelu_erf", "gelu_quick")
+PEAK_LANES = 64  # groups of a chunk, as in kernels/peaks.h and sample/chain.h
+PEAK_CHUNK = 32 * PEAK_LANES  # logits
 
 
 class ElementwiseOps:
@@ -81,6 +83,19 @@ class ElementwiseOps:
             raise self.fail("top_k", f"the {k} largest of {x!r}")
         shape = (x.rows, k)
         return self.emit("top_k", (x,), [(shape, "f32"), (shape, "i32")], k=k)
+
+    @op(rowwise=True)
+    def peaks(self: Builder, x: Value) -> Value:
+        """The best of every group of logits (m, v): (m, v // 2048 · 64).
+
+        Peak 64 c + j is the largest of x[2048 c + 64 i + j], i = 0 … 31, NaN where one of them is
+        NaN or +inf. What is left behind the last whole chunk has none. Whoever looks for the few
+        best of many reads these first.
+        """
+        if len(x.shape) != 2 or x.shape[1] < PEAK_CHUNK:
+            raise self.fail("peaks", f"chunks of {PEAK_CHUNK} of {x!r}")
+        shape = (x.rows, x.shape[1] // PEAK_CHUNK * PEAK_LANES)
+        return self.emit("peaks", (x,), [(shape, "f32")])[0]
 
     @op(rowwise=True)
     def reduce(

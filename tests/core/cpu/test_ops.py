@@ -31,7 +31,8 @@ def least(case: Case) -> float:
 
     A product's rounding is relative to its operands, and a lone sum of them may cancel.
     """
-    return 1.0 if any(node.op.startswith("linear") for node in case.program.nodes) else 1e-2
+    sums = ("linear", "delta_rule")
+    return 1.0 if any(node.op.startswith(sums) for node in case.program.nodes) else 1e-2
 
 
 @pytest.mark.parametrize("isa", SETS)

@@ -313,6 +313,14 @@ def top_k_case(draw):
 
 @case
 @st.composite
+def peaks_case(draw):
+    w = Writer(draw)
+    width = draw(st.sampled_from((2048, 2049, 2 * 2048 + 17)))
+    return w.case(w.p.peaks(w.value(width, scale=5.0)), tolerance=0)
+
+
+@case
+@st.composite
 def reduce_case(draw):
     w = Writer(draw)
     k = draw(st.integers(1, 12))

@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from golem_core.graph.builder import Builder
+from golem_core.reference import ReferenceExecutor
 from golem_core.sample import NonFiniteLogits, Sampler, SamplerParams, Workspace
 
 V = 3 * 2048 + 77  # whole chunks, and a rest that has no peaks
@@ -41,6 +43,22 @@ def peaks_of(rows):
     sound = (groups < math.inf).all(axis=2)
     best = np.where(sound, groups.max(axis=2), math.nan)
     return best.reshape(len(rows), -1).astype(np.float32)
+
+
+def test_the_op_makes_what_samplers_expect(rows):
+    """Their idea of a group is the op's: in C here, in numpy there."""
+    rows[0, 77], rows[1, 2048 + 5] = math.nan, math.inf
+    p = Builder("peaks")
+    p.output("y", p.peaks(p.input("x", (p.axis("m", 2), V))))
+    made = ReferenceExecutor(p.build()).run({"x": rows}, ("y",))["y"]
+    np.testing.assert_array_equal(made, peaks_of(rows))
+    assert made.shape == (2, 192)
+
+
+def test_rows_without_a_whole_chunk_are_refused():
+    p = Builder("peaks")
+    with pytest.raises(ValueError, match="chunks of 2048"):
+        p.peaks(p.input("x", (p.axis("m", 2), 2047)))
 
 
 def drawn(params, rows, peaks=None, draws=40):
