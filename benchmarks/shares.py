@@ -122,7 +122,7 @@ def main() -> None:
         "--types", type=kinds.several(kinds.among(TYPES)), default=TYPES, help="by commas (all)"
     )
     parser.add_argument(
-        "--models", type=kinds.several(kinds.file), default=[], help="GGUF files by commas, not types"
+        "--models", type=kinds.several(kinds.file), default=[], help="GGUF files, not types"
     )
     parser.add_argument("--threads", type=kinds.threads(), default=2)
     parser.add_argument(
