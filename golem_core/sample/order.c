@@ -85,6 +85,8 @@ static inline void offer(Best *best, float logit, int position) {
     best->threshold = logit_of(best->keys[best->k - 1]);
 }
 
+enum { FEW_LANES = 8 }; /* of a chunk, that are looked at one by one */
+
 static Best best_of(Workspace *w, int k, int n) {
     int room = 2 * k + 192 < n ? 2 * k + 192 : n;
     return (Best){w->keys, w->spare_keys, k, room, 0, -INFINITY};
@@ -94,6 +96,22 @@ static void offer_some(Best *best, const float *row, int i, int end) {
     for (; (i = row_above(row, i, end, best->threshold)) + ROW_STEP <= end; i += ROW_STEP)
         for (int j = 0; j < ROW_STEP; j++) offer(best, row[i + j], i + j);
     for (; i < end; i++) offer(best, row[i], i);
+}
+
+/* A chunk of a row that starts at `position`: of its groups those that have what matters, in the
+ * order of positions; all of it where they are many. */
+static void offer_chunk(Best *best, const float *chunk, const float *maxima, int position) {
+    int lanes[FEW_LANES], count = 0;
+    for (int j = 0; j < LANES; j++) {
+        if (!(maxima[j] > best->threshold)) continue;
+        if (count == FEW_LANES) {
+            offer_some(best, chunk - position, position, position + CHUNK);
+            return;
+        }
+        lanes[count++] = j;
+    }
+    for (int i = 0; i < CHUNK; i += LANES)
+        for (int k = 0; k < count; k++) offer(best, chunk[i + lanes[k]], position + i + lanes[k]);
 }
 
 float best_value(Workspace *w, const float *values, int n, int k) {
@@ -121,7 +139,7 @@ static void list_best(Workspace *w, int k) {
     best.threshold = nextafterf(enough, -INFINITY);
     for (int g = 0; (g = row_above(w->maxima, g, groups, best.threshold)) < groups;) {
         int chunk = g / LANES;
-        offer_some(&best, row, chunk * CHUNK, (chunk + 1) * CHUNK);
+        offer_chunk(&best, row + chunk * CHUNK, w->maxima + chunk * LANES, chunk * CHUNK);
         g = (chunk + 1) * LANES;
     }
     offer_some(&best, row, groups / LANES * CHUNK, n);
