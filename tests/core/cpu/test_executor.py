@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import re
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,14 @@ def logits_of(executor, passes) -> np.ndarray:
 
 def threads() -> int:
     return len(os.listdir("/proc/self/task"))
+
+
+def no_more_than(before: int) -> bool:
+    """Whether threads have ended; a joined one may stay listed for a moment."""
+    until = time.monotonic() + 5
+    while threads() > before and time.monotonic() < until:
+        os.sched_yield()
+    return threads() <= before
 
 
 @pytest.mark.parametrize("isa", features()["available"] + features()["emulated"])
@@ -138,7 +147,7 @@ def test_close_stops_every_thread_and_running_afterwards_is_refused():
     assert threads() == before + 4
     ex.close()
     ex.close()
-    assert threads() == before
+    assert no_more_than(before)
     with pytest.raises(RuntimeError, match="closed"):
         ex.run(one_pass((0, 3, 0, 1)))
 
@@ -147,7 +156,7 @@ def test_an_executor_that_is_forgotten_stops_its_threads():
     gc.collect()  # executors that other tests have forgotten
     before = threads()
     make(threads=4)
-    assert threads() == before
+    assert no_more_than(before)
 
 
 def _run_in_child(ex, queue):
