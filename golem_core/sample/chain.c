@@ -23,8 +23,8 @@ bool workspace_init(Workspace *w, int vocab) {
     w->repeats = calloc(vocab, sizeof *w->repeats);
     w->change_room = vocab / CHANGED_AT_MOST + 1;
     w->changes = calloc(w->change_room, sizeof *w->changes);
-    return w->changes && w->row && w->maxima && w->list && w->spare && w->keys && w->spare_keys && w->floats &&
-           w->repeats;
+    return w->changes && w->row && w->maxima && w->list && w->spare && w->keys &&
+           w->spare_keys && w->floats && w->repeats;
 }
 
 void workspace_free(Workspace *w) {

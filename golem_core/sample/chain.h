@@ -49,7 +49,7 @@ typedef struct {
     bool unsorted_yet; /* the unlisted row is to be sorted, unless the next step takes its best */
     const float *scanned; /* (V) the row that `maxima` describe, or NULL */
     float *maxima;        /* (maxima_of(V)) the best of each group, see row.c */
-    float *writable;      /* (V) the model's row, where few logits may be changed in place, or NULL */
+    float *writable;      /* (V) the row, where few logits may be changed in it, or NULL */
     const float *peaks;   /* (maxima_of(V)) those of the model's row, NaN where it is not sound, or
                            * NULL */
     Change *changes;      /* (change_room) what was changed in `writable`, to be put back */

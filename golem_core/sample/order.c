@@ -98,20 +98,20 @@ static void offer_some(Best *best, const float *row, int i, int end) {
     for (; i < end; i++) offer(best, row[i], i);
 }
 
-/* A chunk of a row that starts at `position`: of its groups those that have what matters, in the
- * order of positions; all of it where they are many. */
-static void offer_chunk(Best *best, const float *chunk, const float *maxima, int position) {
+/* The chunk of a row from position `from` on: of its groups those that have what matters, in the
+ * order of positions; all of it where they are many. maxima: of its groups. */
+static void offer_chunk(Best *best, const float *row, int from, const float *maxima) {
     int lanes[FEW_LANES], count = 0;
     for (int j = 0; j < LANES; j++) {
         if (!(maxima[j] > best->threshold)) continue;
         if (count == FEW_LANES) {
-            offer_some(best, chunk - position, position, position + CHUNK);
+            offer_some(best, row, from, from + CHUNK);
             return;
         }
         lanes[count++] = j;
     }
-    for (int i = 0; i < CHUNK; i += LANES)
-        for (int k = 0; k < count; k++) offer(best, chunk[i + lanes[k]], position + i + lanes[k]);
+    for (int i = from; i < from + CHUNK; i += LANES)
+        for (int k = 0; k < count; k++) offer(best, row[i + lanes[k]], i + lanes[k]);
 }
 
 float best_value(Workspace *w, const float *values, int n, int k) {
@@ -139,7 +139,7 @@ static void list_best(Workspace *w, int k) {
     best.threshold = nextafterf(enough, -INFINITY);
     for (int g = 0; (g = row_above(w->maxima, g, groups, best.threshold)) < groups;) {
         int chunk = g / LANES;
-        offer_chunk(&best, row + chunk * CHUNK, w->maxima + chunk * LANES, chunk * CHUNK);
+        offer_chunk(&best, row, chunk * CHUNK, w->maxima + chunk * LANES);
         g = (chunk + 1) * LANES;
     }
     offer_some(&best, row, groups / LANES * CHUNK, n);
