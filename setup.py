@@ -37,15 +37,22 @@ DIRECTIVES = {
 
 
 class ParallelBuild(build_ext):
-    """Compiles the C sources of one extension on all cores; distutils takes them in turn."""
+    """Compiles C sources on all cores, and those that extensions share once; distutils takes them
+    in turn, for every extension anew."""
 
     def build_extensions(self):
         compile_one = self.compiler.compile
+        compiled = {}
 
         def compile_all(sources, *args, **kwargs):
+            def objects_of(source):
+                key = source, repr((args, kwargs))
+                if key not in compiled:
+                    compiled[key] = compile_one([source], *args, **kwargs)
+                return compiled[key]
+
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                parts = pool.map(lambda source: compile_one([source], *args, **kwargs), sources)
-                return [item for part in parts for item in part]
+                return [item for part in pool.map(objects_of, sources) for item in part]
 
         self.compiler.compile = compile_all
         super().build_extensions()

@@ -68,7 +68,7 @@ def _by_blocks(x: np.ndarray, block: Rule) -> np.ndarray:
 
 def prompt_rule(isa: str) -> Rule:
     """How a set rounds the columns of a prompt."""
-    return {"avx512": prompt, "amx": tiles, "amx_emulated": tiles}.get(isa, drawn)
+    return {"avx2": prompt, "avx512": prompt, "amx": tiles, "amx_emulated": tiles}.get(isa, drawn)
 
 
 def median_distance(found: np.ndarray, wanted: np.ndarray) -> float:

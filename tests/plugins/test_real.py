@@ -23,6 +23,8 @@ def partings(model, prompts, answers):
     index, alive = [0] * len(prompts), list(range(len(prompts)))
     for step in range(max(map(len, answers))):
         alive = [s for s in alive if step < len(answers[s])]
+        if not alive:
+            break
         counts = [len(fed[s]) for s in alive]
         firsts = np.cumsum([0, *counts])
         role = 1 if step == 0 else 0

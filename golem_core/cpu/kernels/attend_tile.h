@@ -8,7 +8,7 @@
 #if defined(GOLEM_AVX512)
 enum { TILE_ROWS = 6, TILE_VECTORS = 4 };   /* what fits into 32 registers */
 #elif defined(GOLEM_AVX2)
-enum { TILE_ROWS = 3, TILE_VECTORS = 2 };
+enum { TILE_ROWS = 6, TILE_VECTORS = 1 };   /* a vector is two of 16 registers */
 #elif defined(GOLEM_NEON)
 enum { TILE_ROWS = 6, TILE_VECTORS = 1 };   /* a vector is four of 32 registers */
 #else

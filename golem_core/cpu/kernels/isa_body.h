@@ -42,6 +42,8 @@ const golem_isa GOLEM_ISA = {
     .gemm_pairs = gemm_pairs,
 #if defined(GOLEM_AVX512)
     .two_groups = 1,
+#endif
+#if defined(GOLEM_AVX512) || defined(GOLEM_AVX2)
     .prompts_apart = 1,
 #endif
 };

@@ -35,13 +35,17 @@ typedef struct {
     union {
         float d[2];     /* of q[0..15] and of q[16..31] */
         int32_t e[2];
+        int32_t m[2];
     };
     union {
         float s;        /* sum of the values: -(d[0] * minus[0] + d[1] * minus[1]) */
         int16_t sums[2];
     };
     float base;         /* of prompt columns */
-    int32_t minus[2];   /* minus the sums of q[0..15] and of q[16..31] */
+    union {
+        int32_t minus[2];   /* minus the sums of q[0..15] and of q[16..31] */
+        float halves[2];
+    };
     int8_t q[32];       /* -127 .. 127 */
 } golem_q8;
 

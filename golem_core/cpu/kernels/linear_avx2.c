@@ -37,7 +37,7 @@ INLINE __m256i pair_products(const enum type type, __m256i w, __m256i q) {
  * vector, both halves of the group against one broadcast: 16 registers hold no more. */
 INLINE void add_part(const enum type type, const int bits, const uint8_t *part, const scales *s,
                      const golem_q8 *a, const int columns, __m256 (*acc)[WIDEST]) {
-    const int halves = type == T_Q2_K || type == T_Q3_K || type == T_Q6_K;
+    const int halves = has_halves(type);
     const int steps = steps_of(type), shift = offset_of(type);
     __m256 x[2][WIDEST];
 #pragma GCC unroll 2
@@ -116,7 +116,7 @@ INLINE void one_part(const enum type type, const int bits, const int parts, cons
 INLINE void dot_columns(const enum type type, const int bits, const int parts, const int head,
                         const uint8_t *super, int in, const golem_act *act, const golem_q8 *a,
                         const int columns, float *out) {
-    const int six_bits = type == T_Q3_K || type == T_Q4_K || type == T_Q5_K, n = act->n;
+    const int six_bits = has_sixes(type), n = act->n;
     __m256 acc[2][WIDEST];
 #pragma GCC unroll 4
     for (int c = 0; c < columns; c++) acc[0][c] = acc[1][c] = _mm256_setzero_ps();
@@ -270,6 +270,7 @@ INLINE int32_t code_half(const float *x, float by, int8_t *codes) {
     return -sum_of(_mm256_add_epi32(i0, i1));
 }
 
+#include "linear_avx2_prompt.h"
 #include "linear_prompt.h"
 #include "linear_quantise.h"
 

@@ -41,6 +41,15 @@ INLINE int is_signed(const enum type type) {
     return type == T_Q8_0 || type == T_IQ4_NL || type == T_IQ4_XS;
 }
 
+INLINE int has_sixes(const enum type type) {
+    return type == T_Q3_K || type == T_Q4_K || type == T_Q5_K;
+}
+
+/* Types whose halves have scales of their own. */
+INLINE int has_halves(const enum type type) {
+    return type == T_Q2_K || type == T_Q3_K || type == T_Q6_K;
+}
+
 /* The offset subtracted from codes to get their value, and added to make values unsigned:
  * its binary logarithm, or -1 where there is none. */
 INLINE int offset_of(const enum type type) {

@@ -93,7 +93,8 @@ def parts(q: np.ndarray, isa: str = "portable", prompt: bool = False) -> dict[st
     """Fields of records: d, minus (blocks, n, 2), s and what it is rounded to (blocks, n),
     q (blocks, n, 2, 16).
 
-    AVX-512 has prompt columns in a form of its own, which linear_avx512_prompt.h describes.
+    AVX-512 and AVX2 have prompt columns in forms of their own, which linear_avx512_prompt.h and
+    linear_avx2_prompt.h describe.
     """
     d, s = q[..., 0:8].copy().view("<f4"), q[..., 8:12].copy().view("<f4")[..., 0]
     minus = q[..., 16:24].copy().view("<i4")
@@ -106,6 +107,14 @@ def parts(q: np.ndarray, isa: str = "portable", prompt: bool = False) -> dict[st
         with np.errstate(invalid="ignore"):  # NaN times what a damaged block has for a shift
             d, s_step = base * 2.0**e, 512 * base[..., 0]
             s = sums[..., 1] * s_step
+    if prompt and isa == "avx2":
+        base, m = q[..., 12:16].copy().view("<f4").astype(np.float64), d.view("<i4")
+        np.testing.assert_array_equal(m >> 16, m & 0xFFFF)
+        with np.errstate(invalid="ignore"):
+            halves = minus.view("<f4").astype(np.float64)
+            np.testing.assert_array_equal(halves.sum(axis=-1), s)
+            d, s = base * (m & 0xFFFF), s * base[..., 0]
+        minus = -np.rint(halves / (m & 0xFFFF)).astype(np.int64)
     return {
         "d": d,
         "s": s,
