@@ -39,7 +39,7 @@ def _compile() -> ctypes.CDLL:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     library = Path(folder) / "plain_read.so"
     source = Path(__file__).with_name("plain_read.c")
-    flags = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC", "-pthread"]
+    flags = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC", "-pthread", "-Wno-psabi"]
     subprocess.run([*compiler, *flags, source, "-o", library], check=True)
     return ctypes.CDLL(str(library))
 
