@@ -99,6 +99,36 @@ static inline void turn16(const vf *x, vf *y) {
         y[12 + i] = _mm512_shuffle_f32x4(b, d, 0xdd);
     }
 }
+#elif defined(GOLEM_AVX2)
+/* eight rows of eight -> eight columns; rows and columns are sizeof(vf) apart */
+static inline void turn8(const __m256 *x, __m256 *y) {
+    const int step = sizeof(vf) / sizeof(__m256);
+    __m256 t[8], u[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(x[i * step], x[(i + 1) * step]);
+        t[i + 1] = _mm256_unpackhi_ps(x[i * step], x[(i + 1) * step]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        __m256d a = _mm256_castps_pd(t[i]), b = _mm256_castps_pd(t[i + 2]);
+        __m256d c = _mm256_castps_pd(t[i + 1]), d = _mm256_castps_pd(t[i + 3]);
+        u[i] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, b));
+        u[i + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, b));
+        u[i + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(c, d));
+        u[i + 3] = _mm256_castpd_ps(_mm256_unpackhi_pd(c, d));
+    }
+    for (int i = 0; i < 4; i++) {
+        y[i * step] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+        y[(i + 4) * step] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
+}
+
+/* the same of sixteen */
+static inline void turn16(const vf *x, vf *y) {
+    turn8(&x[0].a, &y[0].a);
+    turn8(&x[8].a, &y[0].b);
+    turn8(&x[0].b, &y[8].a);
+    turn8(&x[8].b, &y[8].b);
+}
 #elif defined(GOLEM_NEON)
 /* the same, by blocks of four */
 static inline void turn16(const vf *x, vf *y) {
