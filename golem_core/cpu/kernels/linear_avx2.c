@@ -246,13 +246,13 @@ INLINE int sum_of(__m256i x) {
     return _mm_cvtsi128_si32(_mm_add_epi32(y, _mm_shuffle_epi32(y, 0xb1)));
 }
 
+INLINE __m256i magnitudes(const float *x) {
+    return _mm256_and_si256(_mm256_loadu_si256((const __m256i *)x), _mm256_set1_epi32(0x7fffffff));
+}
+
 /* See linear_portable.c: sixteen values are two vectors. */
 INLINE uint32_t largest_magnitude(const float *x) {
-    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-    __m256i x0 = _mm256_loadu_si256((const __m256i *)x);
-    __m256i x1 = _mm256_loadu_si256((const __m256i *)(x + 8));
-    return largest_of(_mm256_max_epu32(_mm256_and_si256(x0, magnitude),
-                                       _mm256_and_si256(x1, magnitude)));
+    return largest_of(_mm256_max_epu32(magnitudes(x), magnitudes(x + 8)));
 }
 
 INLINE int32_t code_half(const float *x, float by, int8_t *codes) {

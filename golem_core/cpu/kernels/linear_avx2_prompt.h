@@ -239,12 +239,101 @@ INLINE void prompt_groups(const enum type type, const int bits, const int parts,
     }
 GOLEM_CODE_TYPES(PROMPT)
 
-INLINE void set_prompt_half(golem_q8 *q, int h, const float *x, float per_base, float base, int k) {
-    const int32_t m = 1 << (k + GOLEM_PROMPT_SHIFTS);
-    q->m[h] = m << 16 | m;
-    q->halves[h] = (float)(m * -code_half(x + 16 * h, per_base * power_of_2(-k), q->q + 16 * h));
-    q->base = base * power_of_2(-GOLEM_PROMPT_SHIFTS);
-    if (h) q->s = q->halves[0] + q->halves[1];
+/* Lane i of the result is the largest lane of x[i]. */
+INLINE __m256i largest_lanes(const __m256i *x) {
+    __m256i t[4], u[2];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        t[i] = _mm256_max_epu32(_mm256_unpacklo_epi32(x[2 * i], x[2 * i + 1]),
+                                _mm256_unpackhi_epi32(x[2 * i], x[2 * i + 1]));
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++)
+        u[i] = _mm256_max_epu32(_mm256_unpacklo_epi64(t[2 * i], t[2 * i + 1]),
+                                _mm256_unpackhi_epi64(t[2 * i], t[2 * i + 1]));
+    return _mm256_max_epu32(_mm256_permute2x128_si256(u[0], u[1], 0x20),
+                            _mm256_permute2x128_si256(u[0], u[1], 0x31));
+}
+
+/* Scales of sixteens with these largest magnitudes, as prompt_exponent has them: 2^(k +
+ * GOLEM_PROMPT_SHIFTS) of each, and what to multiply its values with. */
+INLINE __m256i multiples_of(__m256i largest, float per_base, __m256 *inverse) {
+    const __m256i shifts = _mm256_set1_epi32(GOLEM_PROMPT_SHIFTS);
+    __m256 share = _mm256_mul_ps(_mm256_castsi256_ps(largest), _mm256_set1_ps(per_base));
+    __m256i k = _mm256_add_epi32(_mm256_castps_si256(share), _mm256_set1_epi32(0x10000));
+    k = _mm256_sub_epi32(_mm256_srli_epi32(k, 23), _mm256_set1_epi32(133));
+    k = _mm256_max_epi32(k, _mm256_sub_epi32(_mm256_setzero_si256(), shifts));
+    __m256i power = _mm256_slli_epi32(_mm256_sub_epi32(_mm256_set1_epi32(127), k), 23);
+    *inverse = _mm256_mul_ps(_mm256_set1_ps(per_base), _mm256_castsi256_ps(power));
+    return _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_add_epi32(k, shifts));
+}
+
+/* The codes of a record's 32 values, whose halves are multiplied by inverse[0] and [1]. */
+INLINE __m256i codes_of(const float *x, const float *inverse) {
+    __m256i y[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        y[i] = _mm256_cvtps_epi32(
+            _mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), _mm256_set1_ps(inverse[i / 2])));
+    __m256i codes = _mm256_packs_epi16(_mm256_packs_epi32(y[0], y[1]),
+                                       _mm256_packs_epi32(y[2], y[3]));
+    return _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+/* Four records' sums of first halves, then of second ones, out of their codes. */
+INLINE __m256i sums_of_halves(const __m256i *codes) {
+    __m256i x[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        x[i] = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), codes[i]),
+                                 _mm256_set1_epi16(1));
+    return _mm256_hadd_epi32(_mm256_hadd_epi32(x[0], x[1]), _mm256_hadd_epi32(x[2], x[3]));
+}
+
+/* `records` of 32 values, 8 or, at the end of a column, fewer. */
+INLINE void quantise_records(const float *x, const int records, golem_q8 *q, int n) {
+    _Alignas(32) float inverses[16], halves[16];
+    _Alignas(32) int32_t multiples[16];
+    __m256i y[16], codes[8], largest[2];
+    float per_base, base;
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        y[i] = i < 2 * records
+                   ? _mm256_max_epu32(magnitudes(x + 16 * i), magnitudes(x + 16 * i + 8))
+                   : _mm256_setzero_si256();
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; j++) largest[j] = largest_lanes(y + 8 * j);
+    scale_of(largest_of(_mm256_max_epu32(largest[0], largest[1])), &per_base, &base);
+    const int used = per_base > 0 ? records : 0;
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; j++) {
+        __m256 inverse;
+        __m256i m = multiples_of(largest[j], per_base, &inverse);
+        _mm256_store_ps(inverses + 8 * j, inverse);
+        _mm256_store_si256((__m256i *)(multiples + 8 * j),
+                           _mm256_or_si256(m, _mm256_slli_epi32(m, 16)));
+#pragma GCC unroll 4
+        for (int i = 4 * j; i < 4 * j + 4; i++)
+            codes[i] = i < used ? codes_of(x + 32 * i, inverses + 2 * i) : _mm256_setzero_si256();
+        m = _mm256_permutevar8x32_epi32(m, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+        m = _mm256_mullo_epi32(m, sums_of_halves(codes + 4 * j));
+        _mm256_store_ps(halves + 8 * j, _mm256_cvtepi32_ps(m));
+    }
+    base *= power_of_2(-GOLEM_PROMPT_SHIFTS);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8 && i < records; i++, q += n) {
+        const float *sums = halves + i + i / 4 * 4;
+        q->m[0] = multiples[2 * i], q->m[1] = multiples[2 * i + 1];
+        q->halves[0] = sums[0], q->halves[1] = sums[4];
+        q->s = sums[0] + sums[4];
+        q->base = base;
+        _mm256_storeu_si256((__m256i *)q->q, codes[i]);
+    }
+}
+
+/* At most GOLEM_PROMPT_BLOCK values. */
+INLINE void quantise_block(const float *x, int in, golem_q8 *q, int n) {
+    if (in == GOLEM_PROMPT_BLOCK) quantise_records(x, GOLEM_PROMPT_BLOCK / 32, q, n);
+    else quantise_records(x, in / 32, q, n);
 }
 
 #endif

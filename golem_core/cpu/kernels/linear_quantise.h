@@ -1,6 +1,6 @@
 /* Rows of activations as records, by largest_magnitude and code_half, which the set defines. Prompt
  * columns get their whole scales, so that the drawn columns' kernels read them too; but where the
- * set has kernels of its own for them (PROMPTS_OF_CODES) it says what records hold. */
+ * set has kernels of its own for them (PROMPTS_OF_CODES) it has a quantise_block too. */
 #ifndef GOLEM_LINEAR_QUANTISE_H
 #define GOLEM_LINEAR_QUANTISE_H
 
@@ -32,13 +32,6 @@ OF_SET void quantise_row(const float *x, int in, golem_q8 *q, int n) {
 }
 
 #ifndef PROMPTS_OF_CODES
-/* Half h of a prompt column's record, whose scale is base * 2^k. */
-INLINE void set_prompt_half(golem_q8 *q, int h, const float *x, float per_base, float base, int k) {
-    set_half(q, h, x, per_base * power_of_2(-k), base * power_of_2(k));
-    if (h) set_sum(q);
-}
-#endif
-
 /* At most GOLEM_PROMPT_BLOCK values. */
 INLINE void quantise_block(const float *x, int in, golem_q8 *q, int n) {
     uint32_t largest[GOLEM_PROMPT_BLOCK / 16], most = 0;
@@ -51,9 +44,11 @@ INLINE void quantise_block(const float *x, int in, golem_q8 *q, int n) {
     for (int i = 0; i < in / 16; i++) {
         golem_q8 *to = q + (ptrdiff_t)(i / 2) * n;
         int k = prompt_exponent(largest[i], inverse);
-        set_prompt_half(to, i % 2, x + 32 * (i / 2), inverse, base, k);
+        set_half(to, i % 2, x + 32 * (i / 2), inverse * power_of_2(-k), base * power_of_2(k));
+        if (i % 2) set_sum(to);
     }
 }
+#endif
 
 OF_SET void quantise_prompt(const float *x, int in, golem_q8 *q, int n) {
     for (; in > 0; in -= GOLEM_PROMPT_BLOCK, x += GOLEM_PROMPT_BLOCK) {

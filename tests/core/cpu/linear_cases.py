@@ -114,7 +114,7 @@ def parts(q: np.ndarray, isa: str = "portable", prompt: bool = False) -> dict[st
             halves = minus.view("<f4").astype(np.float64)
             np.testing.assert_array_equal(halves.sum(axis=-1), s)
             d, s = base * (m & 0xFFFF), s * base[..., 0]
-        minus = -np.rint(halves / (m & 0xFFFF)).astype(np.int64)
+        minus = -np.rint(halves / np.maximum(m & 0xFFFF, 1)).astype(np.int64)
     return {
         "d": d,
         "s": s,
