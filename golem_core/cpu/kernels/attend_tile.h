@@ -108,13 +108,10 @@ static inline void turn8(const __m256 *x, __m256 *y) {
         t[i] = _mm256_unpacklo_ps(x[i * step], x[(i + 1) * step]);
         t[i + 1] = _mm256_unpackhi_ps(x[i * step], x[(i + 1) * step]);
     }
-    for (int i = 0; i < 8; i += 4) {
-        __m256d a = _mm256_castps_pd(t[i]), b = _mm256_castps_pd(t[i + 2]);
-        __m256d c = _mm256_castps_pd(t[i + 1]), d = _mm256_castps_pd(t[i + 3]);
-        u[i] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, b));
-        u[i + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, b));
-        u[i + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(c, d));
-        u[i + 3] = _mm256_castpd_ps(_mm256_unpackhi_pd(c, d));
+    for (int i = 0; i < 8; i++) {
+        const __m256 *from = t + i / 4 * 4 + i % 4 / 2;
+        u[i] = i % 2 ? _mm256_shuffle_ps(from[0], from[2], 0xee)
+                     : _mm256_shuffle_ps(from[0], from[2], 0x44);
     }
     for (int i = 0; i < 4; i++) {
         y[i * step] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);

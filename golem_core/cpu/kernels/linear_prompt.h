@@ -1,5 +1,5 @@
-/* The prompt kernels of a set whose drawn columns' kernels, dot[], serve prompts too: those of float
- * types alone where the set has others, prompt_NAME, for codes (PROMPTS_OF_CODES). */
+/* The prompt kernels of a set whose drawn columns' kernels, dot[], serve prompts too: those of
+ * float types alone where the set has others, prompt_NAME, for codes (PROMPTS_OF_CODES). */
 #ifndef GOLEM_LINEAR_PROMPT_H
 #define GOLEM_LINEAR_PROMPT_H
 
