@@ -4,7 +4,8 @@
 
 #include "units.h"
 
-enum { PEAK_LANES = 64, PEAK_CHUNK = 32 * PEAK_LANES };   /* as golem_core/graph/ops/elementwise.py */
+/* As golem_core/graph/ops/elementwise.py has them. */
+enum { PEAK_LANES = 64, PEAK_CHUNK = 32 * PEAK_LANES };
 
 /* in: a chunk of logits a unit. Lane j of it, every 64th logit, has peak j. */
 static void rows_peaks(const golem_record *r, golem_worker *w, int64_t from, int64_t to) {
