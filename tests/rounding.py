@@ -19,7 +19,7 @@ from golem_core.state.declare import Ring
 from golem_core.state.kinds import CACHE_TYPES, turns
 
 FLOATS = (0, 1, 30)  # F32, F16, BF16: their columns are not rounded
-PROMPT_BLOCK, SHIFTS, HIGHEST = 256, 10, 635
+PROMPT_BLOCK, SHIFTS, STEPS, HIGHEST = 256, 10, 4096, 635
 Rule = Callable[[np.ndarray], np.ndarray]
 
 
@@ -56,6 +56,18 @@ def prompt(x: np.ndarray) -> np.ndarray:
     return _by_blocks(x, block)
 
 
+def steps(x: np.ndarray) -> np.ndarray:
+    """A scale for 16 values in whole steps, of which that of the largest of 256 has 4096."""
+
+    def block(part: np.ndarray) -> np.ndarray:
+        parts = part.reshape(len(part), part.shape[1] // 16, 16)
+        step = _largest(part)[..., None] / 127 / STEPS
+        share = _largest(parts) / np.where(step > 0, 127 * step, 1)
+        return _rounded(parts, np.maximum(np.ceil(share), 1) * step).reshape(part.shape)
+
+    return _by_blocks(x, block)
+
+
 def tiles(x: np.ndarray) -> np.ndarray:
     """One scale for 256 values of about 10 bits."""
     return _by_blocks(x, lambda part: _rounded(part, _largest(part) / HIGHEST))
@@ -68,7 +80,7 @@ def _by_blocks(x: np.ndarray, block: Rule) -> np.ndarray:
 
 def prompt_rule(isa: str) -> Rule:
     """How a set rounds the columns of a prompt."""
-    return {"avx2": prompt, "avx512": prompt, "amx": tiles, "amx_emulated": tiles}.get(isa, drawn)
+    return {"avx2": steps, "avx512": prompt, "amx": tiles, "amx_emulated": tiles}.get(isa, drawn)
 
 
 def median_distance(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -112,7 +124,8 @@ def _patched(changed: Mapping[str, Callable]) -> Iterator[None]:
 @contextmanager
 def columns_rounded(rule: Rule, asked: Iterable[str] = ("logits",)) -> Iterator[None]:
     """Meanwhile the reference executor rounds the columns of quantised products: those of prompts
-    by the rule, drawn and scored ones as drawn unless a softmax is taken of the product.
+    by the rule, drawn and scored ones as drawn unless a softmax is taken of the product; where the
+    rule is steps, that goes for prompts too.
 
     asked: the outputs that passes ask for.
     """
@@ -128,7 +141,8 @@ def columns_rounded(rule: Rule, asked: Iterable[str] = ("logits",)) -> Iterator[
         scored = isinstance(node.inputs[0].rows, Dim) and node.inputs[0].rows.terms == (("m", 1),)
         first = len(rows) if scored or rule is drawn else prompts_from(binding, len(rows))
         exact = rows[:first] if precise else drawn(rows[:first])
-        made = np.concatenate([exact, rule(rows[first:])])
+        prompts = rows[first:] if precise and rule is steps else rule(rows[first:])
+        made = np.concatenate([exact, prompts])
         return made.reshape(x.shape).astype(np.float32)
 
     def product(name: str):
@@ -146,7 +160,7 @@ def columns_rounded(rule: Rule, asked: Iterable[str] = ("logits",)) -> Iterator[
         return plain["attend"](ex, node, binding, q, k, v, *more)
 
     changed = {name: product(name) for name in ("linear", "linear_by_expert")}
-    if rule is not drawn:
+    if rule not in (drawn, steps):
         changed["attend"] = attend
     with _patched(changed):
         yield

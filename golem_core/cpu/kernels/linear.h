@@ -129,6 +129,9 @@ typedef struct golem_linear_isa {
     /* The same for weights that all fit into the last cache and so are found there again by the
      * next pass, or NULL where it makes no difference. */
     const struct golem_linear_isa *kept;
+    /* As quantise_prompt, but q and q + 1 are two columns: what rounding left of the first is the
+     * second, and their products are to be added up. NULL: one column does for a prompt. */
+    void (*quantise_precise)(const float *x, int in, golem_q8 *q, int n);
 } golem_linear_isa;
 
 static inline int golem_prompt_records(const golem_linear_isa *isa) {

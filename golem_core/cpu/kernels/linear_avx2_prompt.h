@@ -1,10 +1,12 @@
 /* Prompt columns with AVX2: weights unpacked once for all columns, and scaled by what adds pairs.
  *
- * Where drawn columns' sums of each sixteen values are multiplied by a scale, here the scale is
- * 2^k beside the base of 256 values, so the instruction that adds 16-bit pairs to 32 bits
- * (vpmaddwd, times 1 otherwise) multiplies by it, and the sums of both halves add up as integers.
- * A part then takes one conversion and one multiplication by the weights' scale; the base waits
- * until the end of the 256. Offsets of codes are minima of weights: so many times their scale.
+ * Where drawn columns' sums of each sixteen values are multiplied by a scale, here the scale is a
+ * whole number m of steps, of which the largest of 256 values has STEPS, so the instruction that
+ * adds 16-bit pairs to 32 bits (vpmaddwd, times 1 otherwise) multiplies by it, and the sums of both
+ * halves add up as integers. That loses less than powers of two would, and next to nothing beside
+ * what drawn columns have. A part then takes one conversion and one multiplication by the weights'
+ * scale; the step, base, waits until the end of the 256. Offsets of codes are minima of weights: so
+ * many times their scale.
  *
  * The codes of 32 x 16 weights lie unpacked in L1 while all columns meet them, three at a time:
  * their sums in 16 and in 32 bits, two vectors of weights, a broadcast and a product are the 16
@@ -13,10 +15,10 @@
  * on Zen 3, which does some 3.7 of them a cycle: 8.6 cycles, where the drawn columns' kernels take
  * 11.4. Signed codes, whose pairs are added in 32 bits, take 13.6.
  *
- * In a record, m[h] is 2^(k + GOLEM_PROMPT_SHIFTS), twice; base what values and sums are multiples
- * of; s the sum of the part's values, halves those of its halves. Integers: a half's sum is below
- * 16 * 63 * 127 * 2^10 < 2^27 with unsigned and 16 * 127 * 127 * 2^10 < 2^28 with signed codes, so
- * a part's has 30 bits.
+ * In a record, m[h] is a half's m, twice, in 16 bits each; base what values and sums are multiples
+ * of; s the sum of the part's values, halves those of its halves. Integers: what is added up of
+ * unsigned codes is below 32 * 63 * 127 * STEPS < 2^30 (two halves of at most 31, or one of at most
+ * 63), of signed ones below 32 * 128 * 127 * STEPS < 2^31.
  */
 #ifndef GOLEM_LINEAR_AVX2_PROMPT_H
 #define GOLEM_LINEAR_AVX2_PROMPT_H
@@ -27,6 +29,7 @@
 
 enum { ABREAST = 3 };             /* columns that meet a part at once */
 enum { PROMPT_AHEAD = 2048 };     /* bytes by which weights are fetched before use */
+enum { STEPS = 4096 };            /* of scales, up to that of the largest value of 256 */
 
 /* A part of a group as columns meet it, [half of the group]. codes: where they are signed, their
  * magnitudes are beside them. scale, low: [0] of the part or [0], [1] of its halves */
@@ -254,21 +257,18 @@ INLINE __m256i largest_lanes(const __m256i *x) {
                             _mm256_permute2x128_si256(u[0], u[1], 0x31));
 }
 
-/* Scales of sixteens with these largest magnitudes, as prompt_exponent has them: 2^(k +
- * GOLEM_PROMPT_SHIFTS) of each, and what to multiply its values with. */
+/* m of sixteens with these largest magnitudes, the least that keeps their codes within -127 .. 127,
+ * and what to multiply their values with. */
 INLINE __m256i multiples_of(__m256i largest, float per_base, __m256 *inverse) {
-    const __m256i shifts = _mm256_set1_epi32(GOLEM_PROMPT_SHIFTS);
-    __m256 share = _mm256_mul_ps(_mm256_castsi256_ps(largest), _mm256_set1_ps(per_base));
-    __m256i k = _mm256_add_epi32(_mm256_castps_si256(share), _mm256_set1_epi32(0x10000));
-    k = _mm256_sub_epi32(_mm256_srli_epi32(k, 23), _mm256_set1_epi32(133));
-    k = _mm256_max_epi32(k, _mm256_sub_epi32(_mm256_setzero_si256(), shifts));
-    __m256i power = _mm256_slli_epi32(_mm256_sub_epi32(_mm256_set1_epi32(127), k), 23);
-    *inverse = _mm256_mul_ps(_mm256_set1_ps(per_base), _mm256_castsi256_ps(power));
-    return _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_add_epi32(k, shifts));
+    const __m256 share = _mm256_set1_ps(per_base * (STEPS / 127.0f));
+    __m256 m = _mm256_ceil_ps(_mm256_mul_ps(_mm256_castsi256_ps(largest), share));
+    m = _mm256_max_ps(m, _mm256_set1_ps(1)); /* also where it is no number */
+    *inverse = _mm256_div_ps(_mm256_set1_ps(per_base * STEPS), m);
+    return _mm256_cvtps_epi32(m);
 }
 
 /* The codes of a record's 32 values, whose halves are multiplied by inverse[0] and [1]. */
-INLINE __m256i codes_of(const float *x, const float *inverse) {
+INLINE __m256i record_codes(const float *x, const float *inverse) {
     __m256i y[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++)
@@ -313,12 +313,12 @@ INLINE void quantise_records(const float *x, const int records, golem_q8 *q, int
                            _mm256_or_si256(m, _mm256_slli_epi32(m, 16)));
 #pragma GCC unroll 4
         for (int i = 4 * j; i < 4 * j + 4; i++)
-            codes[i] = i < used ? codes_of(x + 32 * i, inverses + 2 * i) : _mm256_setzero_si256();
+            codes[i] = i < used ? record_codes(x + 32 * i, inverses + 2 * i) : _mm256_setzero_si256();
         m = _mm256_permutevar8x32_epi32(m, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
         m = _mm256_mullo_epi32(m, sums_of_halves(codes + 4 * j));
         _mm256_store_ps(halves + 8 * j, _mm256_cvtepi32_ps(m));
     }
-    base *= power_of_2(-GOLEM_PROMPT_SHIFTS);
+    base *= 1.0f / STEPS;
 #pragma GCC unroll 8
     for (int i = 0; i < 8 && i < records; i++, q += n) {
         const float *sums = halves + i + i / 4 * 4;

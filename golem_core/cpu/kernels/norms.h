@@ -105,18 +105,20 @@ static void quantise_twice(const golem_linear_isa *linear, const float *x, int w
     }
 }
 
-/* in: x (rows, width). out: golem_codes. i: planes of drawn rows, 1 or 2; whether only prompt rows
+/* in: x (rows, width). out: golem_codes. i: planes of a row, 1 or 2; whether only prompt rows
  * are to be quantised */
 static void rows_quantise(const golem_record *r, golem_worker *w, int64_t from, int64_t to) {
+    const golem_linear_isa *linear = w->pass->linear;
     char *bx = base_of(&r->in[0], w);
     golem_codes codes = codes_of(w, base_of(&r->out[0], w), w->pass->extents[r->extent],
                                  w->pass->drawn_rows[r->extent], r->i[0], r->width);
     for (int64_t row = from; row < to; row++) {
         const float *x = unit_at(bx, &r->in[0], row, 0);
         if (row < codes.drawn && r->i[1]) continue;
-        if (row < codes.drawn && codes.planes == 2) {
+        if (planes_of(linear, codes.planes, row >= codes.drawn) == 2) {
             golem_code_column column = column_of(&codes, row);
-            quantise_twice(w->pass->linear, x, r->width, column.q, column.n);
+            if (row < codes.drawn) quantise_twice(linear, x, r->width, column.q, column.n);
+            else linear->quantise_precise(x, r->width, column.q, column.n);
         } else {
             quantise_column(w, &codes, row, x, r->width, 0);
         }

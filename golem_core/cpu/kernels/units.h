@@ -32,8 +32,15 @@ typedef struct {
 
 static inline golem_codes codes_of(const golem_worker *w, void *q, int64_t rows, int64_t drawn,
                                    int planes, int width) {
-    return (golem_codes){q, rows, drawn, planes, width / 32, golem_prompt_records(w->pass->linear),
+    const golem_linear_isa *linear = w->pass->linear;
+    int wide = linear->quantise_precise ? planes : golem_prompt_records(linear);
+    return (golem_codes){q, rows, drawn, planes, width / 32, wide,
                          block_columns(w->pass, rows - drawn)};
+}
+
+/* Columns of one row, a prompt's or a drawn one. */
+static inline int planes_of(const golem_linear_isa *linear, int planes, int prompt) {
+    return prompt && !linear->quantise_precise ? 1 : planes;
 }
 
 /* Where a row's records are: q[b * n]. */

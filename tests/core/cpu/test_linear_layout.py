@@ -142,64 +142,101 @@ class TestQuantise:
         assert not f["d"].any() and f["s"][0, 0] == 0 and not f["q"].any()
 
 
+def prompt_fields(isa, x):
+    need(isa)
+    return parts(records(np.asarray(x, np.float32), isa, prompt=True), isa, prompt=True)
+
+
+def of_all_sizes(seed):
+    x = np.random.default_rng(seed).standard_normal((7, 576))
+    rng = np.random.default_rng(seed + 1)
+    x *= 10.0 ** rng.uniform(-2, 2, (7, 576))
+    return (x * 10.0 ** rng.integers(-20, 20, (7, 1))).astype(np.float32)
+
+
+def check_sums(f):
+    assert np.array_equal(f["minus"], -f["q"].astype(int).sum(-1))
+    halves = f["q"].astype(int).sum(-1) * f["d"]
+    error = np.abs(f["s"] - halves.sum(-1)) - f["s_step"] / 2
+    assert (error <= 1e-6 * np.abs(halves).sum(-1)).all()
+
+
+def blocks_of(f, x):
+    """Of each 256 values: scales and values over those of a code of the largest, codes."""
+    for block in (slice(0, 8), slice(8, 16), slice(16, 18)):
+        columns = slice(32 * block.start, 32 * block.stop)
+        base = np.abs(x[:, columns]).max(-1).astype(np.float64) / 127
+        sixteens = x[:, columns].astype(np.float64).reshape(7, -1, 2, 16).transpose(1, 0, 2, 3)
+        yield (
+            f["d"][block] / base[None, :, None],
+            sixteens / base[None, :, None, None],
+            f["q"][block],
+        )
+
+
 # Sets with tiles round in a way of their own: test_prompt_columns.py.
-@pytest.mark.parametrize("isa", [isa for isa in ISAS if isa not in TILED])
-class TestPromptQuantiser:
+@pytest.mark.parametrize("isa", [isa for isa in ISAS if isa not in (*TILED, "avx2")])
+class TestPromptPowers:
     """Scales are base * 2^k, the base that of the largest of 256 values, k as low as may be."""
 
-    def fields(self, isa, x):
-        need(isa)
-        return parts(records(np.asarray(x, np.float32), isa, prompt=True), isa, prompt=True)
-
     def test_scales_are_the_least_powers_of_two_and_codes_the_nearest(self, isa):
-        rng = np.random.default_rng(0)
-        x = rng.standard_normal((7, 576)) * 10.0 ** rng.uniform(-2, 2, (7, 576))
-        x = (x * 10.0 ** rng.integers(-20, 20, (7, 1))).astype(np.float32)
-        f = self.fields(isa, x)
-        for block in (slice(0, 8), slice(8, 16), slice(16, 18)):
-            columns = slice(32 * block.start, 32 * block.stop)
-            base = np.abs(x[:, columns]).max(-1).astype(np.float64) / 127
-            scale = f["d"][block] / base[None, :, None]
-            sixteens = x[:, columns].astype(np.float64).reshape(7, -1, 2, 16).transpose(1, 0, 2, 3)
-            sixteens /= base[None, :, None, None]
+        x = of_all_sizes(0)
+        f = prompt_fields(isa, x)
+        for scale, sixteens, codes in blocks_of(f, x):
             power = np.rint(np.log2(scale))
             np.testing.assert_allclose(scale, 2.0**power, rtol=1e-6)
             amax = np.abs(sixteens).max(-1)
             assert (power <= 0).all() and (power >= -10).all()
             assert (amax < 127.5001 * 2.0**power).all()
             assert ((amax > 127.4999 * 2.0**power / 2) | (power == -10)).all()
-            assert np.abs(f["q"][block] - sixteens / 2.0 ** power[..., None]).max() < 0.5001
-        assert np.array_equal(f["minus"], -f["q"].astype(int).sum(-1))
-        sums = (f["q"].astype(int).sum(-1) * f["d"]).sum(-1)
-        error = np.abs(f["s"] - sums) - f["s_step"] / 2
-        assert (error <= 1e-6 * (np.abs(sums) + np.abs(f["d"]).max())).all()
-
-    def test_a_large_value_takes_half_a_bit_from_the_sixteen_beside_it(self, isa):
-        x = np.random.default_rng(8).standard_normal((1, 256)).astype(np.float32)
-        x[:, 16:32] *= 1e-2
-        f = self.fields(isa, x)
-        made = (f["d"][..., None] * f["q"]).transpose(1, 0, 2, 3).reshape(16, 16)
-        error = np.abs(made - x.reshape(16, 16)).max(-1)
-        assert np.all(error <= np.abs(x).reshape(16, 16).max(-1) / 127 * 1.0001)
+            assert np.abs(codes - sixteens / 2.0 ** power[..., None]).max() < 0.5001
+        check_sums(f)
 
     def test_codes_are_those_of_the_portable_quantiser(self, isa):
         rng = np.random.default_rng(5)
         x = rng.integers(0, 2**32, (40, 320), dtype=np.uint32).view(np.float32)
         x[:20] = rng.standard_normal((20, 320)) * 10.0 ** rng.uniform(-4, 4, (20, 320))
-        mine, theirs = self.fields(isa, x), self.fields("portable", x)
+        mine, theirs = prompt_fields(isa, x), prompt_fields("portable", x)
         for name in ("q", "minus"):
             assert np.array_equal(mine[name], theirs[name])
         np.testing.assert_allclose(mine["d"], theirs["d"], rtol=1e-6)
+
+
+def test_avx2_has_prompt_scales_in_the_least_whole_steps_and_codes_the_nearest():
+    x = of_all_sizes(0)
+    f = prompt_fields("avx2", x)
+    for scale, sixteens, codes in blocks_of(f, x):
+        steps = np.rint(4096 * scale)
+        np.testing.assert_allclose(4096 * scale, steps, rtol=1e-6)
+        amax = np.abs(sixteens).max(-1)
+        assert (steps >= 1).all() and (steps <= 4096).all()
+        assert (amax < 127.0001 * steps / 4096).all()
+        assert ((amax > 126.9999 * (steps - 1) / 4096) | (steps == 1)).all()
+        assert np.abs(codes - sixteens / (steps / 4096)[..., None]).max() < 0.5001
+    check_sums(f)
+
+
+@pytest.mark.parametrize("isa", [isa for isa in ISAS if isa not in TILED])
+class TestPromptQuantiser:
+    """What all sets without tiles have in common."""
+
+    def test_a_large_value_takes_half_a_bit_from_the_sixteen_beside_it(self, isa):
+        x = np.random.default_rng(8).standard_normal((1, 256)).astype(np.float32)
+        x[:, 16:32] *= 1e-2
+        f = prompt_fields(isa, x)
+        made = (f["d"][..., None] * f["q"]).transpose(1, 0, 2, 3).reshape(16, 16)
+        error = np.abs(made - x.reshape(16, 16)).max(-1)
+        assert np.all(error <= np.abs(x).reshape(16, 16).max(-1) / 127 * 1.0001)
 
     @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
     def test_a_non_finite_value_poisons_its_block_only(self, isa, bad):
         x = np.ones((1, 512))
         x[0, 20] = bad
-        f = self.fields(isa, x)
+        f = prompt_fields(isa, x)
         assert np.isnan(f["d"][:8]).all() and not f["q"][:8].any() and np.isnan(f["s"][:8]).all()
         assert (f["q"][8:] == 127).all() and np.isfinite(f["s"][8:]).all()
 
     @pytest.mark.parametrize("tiny", [0.0, 1e-45, 1e-38, 9e-31])
     def test_what_is_almost_zero_is_zero(self, isa, tiny):
-        f = self.fields(isa, np.full((1, 32), tiny))
+        f = prompt_fields(isa, np.full((1, 32), tiny))
         assert not f["q"].any() and not f["d"].any()
