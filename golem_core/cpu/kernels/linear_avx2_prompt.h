@@ -43,10 +43,8 @@ typedef struct {
     __m256 of[2];
 } prompt_sums;
 
-/* Whether values are more than scale times code: less an offset, or a minimum. */
-INLINE int has_low(const enum type type) {
-    return !is_signed(type);
-}
+/* Whether values are not just scale times code, but have an offset or a minimum. */
+INLINE int has_low(const enum type type) { return !is_signed(type); }
 
 INLINE void load_part(const enum type type, const int bits, const int parts, const int head,
                       const uint8_t *super, int i, prompt_part *p) {
@@ -66,9 +64,7 @@ INLINE void load_part(const enum type type, const int bits, const int parts, con
             if (shift >= 0) {
                 const __m256 offset = _mm256_set1_ps((float)-(1 << shift));
                 p->low[h][g] = _mm256_mul_ps(s.scale[h], offset);
-            } else if (type == T_Q4_K || type == T_Q5_K) {
-                p->low[h][g] = _mm256_sub_ps(_mm256_setzero_ps(), s.low[h]);
-            } else if (type == T_Q2_K) {
+            } else if (type == T_Q2_K || type == T_Q4_K || type == T_Q5_K) {
                 p->low[h][g] = _mm256_sub_ps(_mm256_setzero_ps(), s.low[h]);
             } else if (has_low(type)) {
                 p->low[h][g] = s.low[h];
