@@ -28,23 +28,23 @@ enum { GOLEM_ACT_F32 = 0, GOLEM_ACT_Q8 = 1 };
  *
  * Drawn columns have the scales that lose least. The scales of PROMPT columns are one number for
  * each GOLEM_PROMPT_BLOCK values times powers of two, one for each 16, by which a kernel for many
- * columns may shift sums instead of multiplying them. How prompt columns are recorded is a set's
- * own business, also in how many records for 32 values (prompt_records): only its `prompt` kernels
- * read what its quantise_prompt wrote. */
+ * columns may shift sums instead of multiplying them; with AVX2 times whole numbers of steps. How
+ * prompt columns are recorded is a set's own business, also in how many records for 32 values
+ * (prompt_records): only its `prompt` kernels read what its quantise_prompt wrote. */
 typedef struct {
     union {
         float d[2];     /* of q[0..15] and of q[16..31] */
-        int32_t e[2];
-        int32_t m[2];
+        int32_t e[2];   /* prompts with AVX-512: linear_avx512_prompt.h */
+        int32_t m[2];   /* and with AVX2: linear_avx2_prompt.h */
     };
     union {
         float s;        /* sum of the values: -(d[0] * minus[0] + d[1] * minus[1]) */
-        int16_t sums[2];
+        int16_t sums[2];    /* AVX-512 */
     };
     float base;         /* of prompt columns */
     union {
         int32_t minus[2];   /* minus the sums of q[0..15] and of q[16..31] */
-        float halves[2];
+        float halves[2];    /* AVX2 */
     };
     int8_t q[32];       /* -127 .. 127 */
 } golem_q8;
@@ -120,7 +120,8 @@ typedef struct golem_linear_isa {
     const golem_pair_fn *pair;  /* as dot, or NULL: nothing is gained by two groups at once */
     /* As quantise_row, for a prompt column or a piece of it that starts at a multiple of 256 and
      * ends at one or with the column. Per 256 the largest value / 127 is the base, and the scale of
-     * 16 is the least of base * 2^k, k = -10 .. 0, that keeps the codes within -127 .. 127. A NaN
+     * 16 is the least of base * 2^k, k = -10 .. 0, that keeps the codes within -127 .. 127 (AVX2:
+     * of base * m / 4096, m = 1 .. 4096). A NaN
      * or infinity has the effect it has there, but on all 256; so have values that are almost
      * zero. */
     void (*quantise_prompt)(const float *x, int in, golem_q8 *q, int n);
@@ -129,9 +130,9 @@ typedef struct golem_linear_isa {
     /* The same for weights that all fit into the last cache and so are found there again by the
      * next pass, or NULL where it makes no difference. */
     const struct golem_linear_isa *kept;
-    /* As quantise_prompt, but q and q + 1 are two columns: what rounding left of the first is the
-     * second, and their products are to be added up. NULL: one column does for a prompt. */
-    void (*quantise_precise)(const float *x, int in, golem_q8 *q, int n);
+    /* The scale of half h of a prompt column's record, for sets whose precise products take two
+     * columns of a prompt's row too: itself, and what rounding it left. NULL: one. */
+    float (*prompt_scale)(const golem_q8 *q, int h);
 } golem_linear_isa;
 
 static inline int golem_prompt_records(const golem_linear_isa *isa) {

@@ -274,20 +274,8 @@ INLINE int32_t code_half(const float *x, float by, int8_t *codes) {
 #include "linear_prompt.h"
 #include "linear_quantise.h"
 
-__attribute__((target(TARGET))) static void quantise_precise(const float *x, int in, golem_q8 *q,
-                                                            int n) {
-    float rest[GOLEM_PROMPT_BLOCK];
-    for (int left = in; left > 0; left -= GOLEM_PROMPT_BLOCK) {
-        const int piece = left < GOLEM_PROMPT_BLOCK ? left : GOLEM_PROMPT_BLOCK;
-        quantise_prompt(x, piece, q, n);
-        for (int i = 0; i < piece; i++) {
-            const golem_q8 *of = q + (ptrdiff_t)(i / 32) * n;
-            const float scale = of->base * (float)(of->m[i / 16 % 2] & 0xffff);
-            rest[i] = x[i] - scale * (float)of->q[i % 32];
-        }
-        quantise_prompt(rest, piece, q + 1, n);
-        x += piece, q += (ptrdiff_t)(GOLEM_PROMPT_BLOCK / 32) * n;
-    }
+static float prompt_scale(const golem_q8 *q, int h) {
+    return q->base * (float)(q->m[h] & 0xffff);
 }
 
 #define ENTRY_FLOAT(NAME, ID, WEIGHTS, BYTES) dot_##NAME,
@@ -301,6 +289,6 @@ const golem_linear_isa golem_linear_avx2 = {
     .quantise_row = quantise_row,
     .quantise_prompt = quantise_prompt,
     .prompt = prompts,
-    .quantise_precise = quantise_precise,
+    .prompt_scale = prompt_scale,
 };
 #endif

@@ -258,7 +258,8 @@ INLINE __m256i largest_lanes(const __m256i *x) {
 INLINE __m256i multiples_of(__m256i largest, float per_base, __m256 *inverse) {
     const __m256 share = _mm256_set1_ps(per_base * (STEPS / 127.0f));
     __m256 m = _mm256_ceil_ps(_mm256_mul_ps(_mm256_castsi256_ps(largest), share));
-    m = _mm256_max_ps(m, _mm256_set1_ps(1)); /* also where it is no number */
+    /* 1 also where it is no number; above STEPS by the rounding of share */
+    m = _mm256_min_ps(_mm256_max_ps(m, _mm256_set1_ps(1)), _mm256_set1_ps(STEPS));
     *inverse = _mm256_div_ps(_mm256_set1_ps(per_base * STEPS), m);
     return _mm256_cvtps_epi32(m);
 }
@@ -309,7 +310,8 @@ INLINE void quantise_records(const float *x, const int records, golem_q8 *q, int
                            _mm256_or_si256(m, _mm256_slli_epi32(m, 16)));
 #pragma GCC unroll 4
         for (int i = 4 * j; i < 4 * j + 4; i++)
-            codes[i] = i < used ? record_codes(x + 32 * i, inverses + 2 * i) : _mm256_setzero_si256();
+            codes[i] = i < used ? record_codes(x + 32 * i, inverses + 2 * i)
+                                : _mm256_setzero_si256();
         m = _mm256_permutevar8x32_epi32(m, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
         m = _mm256_mullo_epi32(m, sums_of_halves(codes + 4 * j));
         _mm256_store_ps(halves + 8 * j, _mm256_cvtepi32_ps(m));

@@ -84,23 +84,28 @@ static void rows_softmax(const golem_record *r, golem_worker *w, int64_t from, i
         softmax_of(unit_at(bx, &r->in[0], row, span), unit_at(bo, &r->out[0], row, span), r->width);
 }
 
-enum { QUANTISED_AT_ONCE = 8 };      /* blocks of 32 whose rest waits on the stack */
+/* Blocks of 32 whose rest waits on the stack: as many as a prompt's share a base. */
+enum { QUANTISED_AT_ONCE = GOLEM_PROMPT_BLOCK / GOLEM_ACT_BLOCK };
 
 /* A row as two columns of codes: itself, and what rounding it left. Their products add up to one
  * with activations of about 15 bits. */
-static void quantise_twice(const golem_linear_isa *linear, const float *x, int width,
+static void quantise_twice(const golem_linear_isa *linear, int prompt, const float *x, int width,
                            golem_q8 *codes, int n) {
+    void (*quantise)(const float *, int, golem_q8 *, int) =
+        prompt ? linear->quantise_prompt : linear->quantise_row;
     float rest[QUANTISED_AT_ONCE * GOLEM_ACT_BLOCK];
     for (int i = 0; i < width; i += QUANTISED_AT_ONCE * GOLEM_ACT_BLOCK) {
         int left = width - i, piece = QUANTISED_AT_ONCE * GOLEM_ACT_BLOCK;
         if (left < piece) piece = left;
-        linear->quantise_row(x + i, piece, codes, n);
-        for (int j = 0; j < piece; j++) {
+        quantise(x + i, piece, codes, n);
+        for (int j = 0; j < piece; j += 16) {
             const golem_q8 *block = codes + (int64_t)(j / GOLEM_ACT_BLOCK) * n;
-            int at = j % GOLEM_ACT_BLOCK;
-            rest[j] = x[i + j] - block->d[at / 16] * (float)block->q[at];
+            const int h = j / 16 % 2;
+            const float scale = prompt ? linear->prompt_scale(block, h) : block->d[h];
+            for (int k = 0; k < 16; k++)
+                rest[j + k] = x[i + j + k] - scale * (float)block->q[16 * h + k];
         }
-        linear->quantise_row(rest, piece, codes + 1, n);
+        quantise(rest, piece, codes + 1, n);
         codes += (int64_t)QUANTISED_AT_ONCE * n;
     }
 }
@@ -117,8 +122,7 @@ static void rows_quantise(const golem_record *r, golem_worker *w, int64_t from, 
         if (row < codes.drawn && r->i[1]) continue;
         if (planes_of(linear, codes.planes, row >= codes.drawn) == 2) {
             golem_code_column column = column_of(&codes, row);
-            if (row < codes.drawn) quantise_twice(linear, x, r->width, column.q, column.n);
-            else linear->quantise_precise(x, r->width, column.q, column.n);
+            quantise_twice(linear, row >= codes.drawn, x, r->width, column.q, column.n);
         } else {
             quantise_column(w, &codes, row, x, r->width, 0);
         }

@@ -33,14 +33,14 @@ typedef struct {
 static inline golem_codes codes_of(const golem_worker *w, void *q, int64_t rows, int64_t drawn,
                                    int planes, int width) {
     const golem_linear_isa *linear = w->pass->linear;
-    int wide = linear->quantise_precise ? planes : golem_prompt_records(linear);
+    int wide = linear->prompt_scale ? planes : golem_prompt_records(linear);
     return (golem_codes){q, rows, drawn, planes, width / 32, wide,
                          block_columns(w->pass, rows - drawn)};
 }
 
 /* Columns of one row, a prompt's or a drawn one. */
 static inline int planes_of(const golem_linear_isa *linear, int planes, int prompt) {
-    return prompt && !linear->quantise_precise ? 1 : planes;
+    return prompt && !linear->prompt_scale ? 1 : planes;
 }
 
 /* Where a row's records are: q[b * n]. */
