@@ -43,7 +43,7 @@ class Product:
         self.best = self.rounding = float("inf")
 
     def quantise(self) -> None:
-        linear.quantise(self.isa, self.x, self.records.reshape(-1), True)
+        linear.quantise(self.isa, self.x, self.records.reshape(-1), "prompt")
 
     def round(self) -> None:
         for _ in range(CALLS):

@@ -19,7 +19,7 @@ from golem_core.state.declare import Ring
 from golem_core.state.kinds import CACHE_TYPES, turns
 
 FLOATS = (0, 1, 30)  # F32, F16, BF16: their columns are not rounded
-PROMPT_BLOCK, SHIFTS, STEPS, HIGHEST = 256, 10, 4096, 635
+PROMPT_BLOCK, SHIFTS, STEPS, HIGHEST, OFTEN = 256, 10, 4096, 635, 2
 Rule = Callable[[np.ndarray], np.ndarray]
 
 
@@ -56,14 +56,29 @@ def prompt(x: np.ndarray) -> np.ndarray:
     return _by_blocks(x, block)
 
 
+def _stepped(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values of steps, and their scales: (n, sixteens, 1)."""
+    parts = part.reshape(len(part), part.shape[1] // 16, 16)
+    step = _largest(part)[..., None] / 127 / STEPS
+    share = _largest(parts) / np.where(step > 0, 127 * step, 1)
+    scale = np.maximum(np.ceil(share), 1) * step
+    return _rounded(parts, scale).reshape(part.shape), scale
+
+
 def steps(x: np.ndarray) -> np.ndarray:
     """A scale for 16 values in whole steps, of which that of the largest of 256 has 4096."""
+    return _by_blocks(x, lambda part: _stepped(part)[0])
+
+
+def precise_steps(x: np.ndarray) -> np.ndarray:
+    """The same; but where the squared scales of 32 values are OFTEN times their mean over 256 or
+    more, these are kept: what is lost of them is a hundredth of what others lose."""
 
     def block(part: np.ndarray) -> np.ndarray:
-        parts = part.reshape(len(part), part.shape[1] // 16, 16)
-        step = _largest(part)[..., None] / 127 / STEPS
-        share = _largest(parts) / np.where(step > 0, 127 * step, 1)
-        return _rounded(parts, np.maximum(np.ceil(share), 1) * step).reshape(part.shape)
+        rounded, scale = _stepped(part)
+        squares = (scale.reshape(len(part), -1, 2) ** 2).sum(axis=-1)
+        kept = squares >= OFTEN * squares.mean(axis=-1, keepdims=True)
+        return np.where(np.repeat(kept, 32, axis=1), part, rounded)
 
     return _by_blocks(x, block)
 
@@ -124,8 +139,8 @@ def _patched(changed: Mapping[str, Callable]) -> Iterator[None]:
 @contextmanager
 def columns_rounded(rule: Rule, asked: Iterable[str] = ("logits",)) -> Iterator[None]:
     """Meanwhile the reference executor rounds the columns of quantised products: those of prompts
-    by the rule, drawn and scored ones as drawn unless a softmax is taken of the product; where the
-    rule is steps, that goes for prompts too.
+    by the rule, drawn and scored ones as drawn unless a softmax is taken of the product; those of
+    prompts are then as precise_steps has them, where the rule is steps.
 
     asked: the outputs that passes ask for.
     """
@@ -141,7 +156,7 @@ def columns_rounded(rule: Rule, asked: Iterable[str] = ("logits",)) -> Iterator[
         scored = isinstance(node.inputs[0].rows, Dim) and node.inputs[0].rows.terms == (("m", 1),)
         first = len(rows) if scored or rule is drawn else prompts_from(binding, len(rows))
         exact = rows[:first] if precise else drawn(rows[:first])
-        prompts = rows[first:] if precise and rule is steps else rule(rows[first:])
+        prompts = (precise_steps if precise and rule is steps else rule)(rows[first:])
         made = np.concatenate([exact, prompts])
         return made.reshape(x.shape).astype(np.float32)
 

@@ -28,6 +28,7 @@ cdef extern from "kernels/linear.h" nogil:
         const int32_t *rows
         const golem_q8 *q
         int n
+        bint precise
 
     ctypedef void (*golem_group_fn)(
         const uint8_t *, int, const golem_act *, int, int, float *) noexcept nogil
@@ -52,6 +53,7 @@ cdef extern from "kernels/linear.h" nogil:
         void (*quantise_row)(const float *, int, golem_q8 *, int) noexcept nogil
         const golem_pair_fn *pair
         void (*quantise_prompt)(const float *, int, golem_q8 *, int) noexcept nogil
+        void (*quantise_precise)(const float *, int, golem_q8 *, int) noexcept nogil
         const golem_pair_fn *prompt
         int prompt_records
 
@@ -173,19 +175,37 @@ def prompt_records(str isa):
     return golem_prompt_records(_isa(isa))
 
 
-def quantise(str isa, const float[:, ::1] x, uint8_t[::1] out, bint prompt=False):
-    """f32 ``(n, in)``, drawn or prompt columns -> records ``(in / 32, n)`` of ``Q8_BYTES``.
+def has_precise_prompts(str isa):
+    """Whether prompt columns of products that a softmax follows have records of their own."""
+    return _isa(isa).quantise_precise != NULL
 
-    Prompt columns have ``prompt_records`` of them side by side.
+
+cdef int _records(const golem_linear_isa *isa, str how) except 0:
+    """Records of a column for 32 values."""
+    if how == "precise":
+        if isa.quantise_precise == NULL:
+            raise ValueError(f"{isa.name.decode()} has no precise prompt columns")
+        return 2
+    return golem_prompt_records(isa) if how == "prompt" else 1
+
+
+def quantise(str isa, const float[:, ::1] x, uint8_t[::1] out, str how="drawn"):
+    """f32 ``(n, in)`` -> records ``(in / 32, n)`` of ``Q8_BYTES``.
+
+    how: "drawn"; "prompt", columns that have ``prompt_records`` of them side by side; "precise",
+    prompt columns that have a second one each, behind the first ones of all.
     """
     cdef const golem_linear_isa *set_ = _isa(isa)
     cdef Py_ssize_t n = x.shape[0], width = x.shape[1], c
-    cdef int wide = golem_prompt_records(set_) if prompt else 1
+    cdef int wide = _records(set_, how)
+    cdef bint prompt = how == "prompt", precise = how == "precise"
     if width % GOLEM_ACT_BLOCK or out.shape[0] != n * wide * (width // GOLEM_ACT_BLOCK) * Q8_BYTES:
         raise ValueError(f"{n} columns of {width} do not fit {out.shape[0]} bytes")
     with nogil:
         for c in range(n):
-            if prompt:
+            if precise:
+                set_.quantise_precise(&x[c, 0], <int>width, <golem_q8 *>&out[0] + c, <int>n * wide)
+            elif prompt:
                 set_.quantise_prompt(&x[c, 0], <int>width, <golem_q8 *>&out[0] + c * wide,
                                      <int>n * wide)
             else:
@@ -196,8 +216,8 @@ def dot(str isa, int type, const uint8_t[::1] groups, int width, columns, int c0
         float[:, :, ::1] out, str how="one"):
     """Every group times columns ``c0 .. c0 + nc - 1``: f32 ``(groups, nc, 16)`` in ``out``.
 
-    how: "one" group a call; "pairs", two where the instruction set has such kernels; "prompt", by
-    the kernels of prompt columns.
+    how: "one" group a call; "pairs", two where the instruction set has such kernels; "prompt" or
+    "precise", by the kernels of prompt columns.
 
     ``columns`` is f32 ``(n, width)`` for float types, else the records of ``quantise`` as
     u8 ``(width / 32, n, Q8_BYTES)``.
@@ -210,8 +230,8 @@ def dot(str isa, int type, const uint8_t[::1] groups, int width, columns, int c0
     cdef const float[:, ::1] x
     cdef const uint8_t[:, :, ::1] q
     cdef Py_ssize_t g = 0
-    cdef bint pairs = how == "pairs", prompt = how == "prompt", two
-    cdef int wide = golem_prompt_records(set_) if prompt and t.act == GOLEM_ACT_Q8 else 1
+    cdef bint pairs = how == "pairs", precise = how == "precise", prompt = how == "prompt", two
+    cdef int wide = _records(set_, how) if t.act == GOLEM_ACT_Q8 else 1
     _row_bytes(t, width)
     if t.act == GOLEM_ACT_Q8:
         q = columns
@@ -227,6 +247,8 @@ def dot(str isa, int type, const uint8_t[::1] groups, int width, columns, int c0
         act.x_stride = width
         act.rows = NULL
         act.n = <int>x.shape[0]
+    act.precise = precise
+    prompt = prompt or precise
     if prompt and nc > GOLEM_PROMPT_COLUMNS:
         raise ValueError(f"{nc} prompt columns; a call takes {GOLEM_PROMPT_COLUMNS}")
     if c0 < 0 or nc < 1 or (c0 + nc) * wide > act.n:

@@ -59,7 +59,8 @@ typedef struct {
     ptrdiff_t x_stride;    /* floats */
     const int32_t *rows;   /* row of x that is column c; NULL: row c. For GOLEM_ACT_F32 */
     const golem_q8 *q;     /* (in / 32, n): block b of column c is q[b * n + c]; GOLEM_ACT_Q8 */
-    int n;                 /* records side by side in q: columns, times prompt_records */
+    int n;                 /* records side by side in q: columns, times those of a column */
+    int precise;           /* whether prompt columns were written by quantise_precise */
     /* Kernels fetch weights some way ahead of their use. Behind `end` reading goes on `skip` bytes
      * further on; NULL, 0: right there. */
     const uint8_t *end;
@@ -130,9 +131,9 @@ typedef struct golem_linear_isa {
     /* The same for weights that all fit into the last cache and so are found there again by the
      * next pass, or NULL where it makes no difference. */
     const struct golem_linear_isa *kept;
-    /* The scale of half h of a prompt column's record, for sets whose precise products take two
-     * columns of a prompt's row too: itself, and what rounding it left. NULL: one. */
-    float (*prompt_scale)(const golem_q8 *q, int h);
+    /* As quantise_prompt, for products that a softmax follows: columns have a second record for 32
+     * values, n / 2 behind the first. NULL: they are like others. */
+    void (*quantise_precise)(const float *x, int in, golem_q8 *q, int n);
 } golem_linear_isa;
 
 static inline int golem_prompt_records(const golem_linear_isa *isa) {

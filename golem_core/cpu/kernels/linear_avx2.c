@@ -274,10 +274,6 @@ INLINE int32_t code_half(const float *x, float by, int8_t *codes) {
 #include "linear_prompt.h"
 #include "linear_quantise.h"
 
-static float prompt_scale(const golem_q8 *q, int h) {
-    return q->base * (float)(q->m[h] & 0xffff);
-}
-
 #define ENTRY_FLOAT(NAME, ID, WEIGHTS, BYTES) dot_##NAME,
 #define ENTRY_CODES(NAME, ID, WEIGHTS, BYTES, BITS, COLS, HEAD) dot_##NAME,
 static const golem_group_fn dot[] = {GOLEM_FLOAT_TYPES(ENTRY_FLOAT)
@@ -289,6 +285,6 @@ const golem_linear_isa golem_linear_avx2 = {
     .quantise_row = quantise_row,
     .quantise_prompt = quantise_prompt,
     .prompt = prompts,
-    .prompt_scale = prompt_scale,
+    .quantise_precise = quantise_precise,
 };
 #endif

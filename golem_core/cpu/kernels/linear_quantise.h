@@ -1,6 +1,7 @@
 /* Rows of activations as records, by largest_magnitude and code_half, which the set defines. Prompt
  * columns get their whole scales, so that the drawn columns' kernels read them too; but where the
- * set has kernels of its own for them (PROMPTS_OF_CODES) it has a quantise_block too. */
+ * set has kernels of its own for them (PROMPTS_OF_CODES) it has a quantise_block and a
+ * quantise_precise_block too. */
 #ifndef GOLEM_LINEAR_QUANTISE_H
 #define GOLEM_LINEAR_QUANTISE_H
 
@@ -50,11 +51,16 @@ INLINE void quantise_block(const float *x, int in, golem_q8 *q, int n) {
 }
 #endif
 
-OF_SET void quantise_prompt(const float *x, int in, golem_q8 *q, int n) {
-    for (; in > 0; in -= GOLEM_PROMPT_BLOCK, x += GOLEM_PROMPT_BLOCK) {
-        quantise_block(x, in < GOLEM_PROMPT_BLOCK ? in : GOLEM_PROMPT_BLOCK, q, n);
-        q += (ptrdiff_t)(GOLEM_PROMPT_BLOCK / GOLEM_ACT_BLOCK) * n;
+#define QUANTISE_BLOCKS(NAME, BLOCK)                                                              \
+    OF_SET void NAME(const float *x, int in, golem_q8 *q, int n) {                                \
+        for (; in > 0; in -= GOLEM_PROMPT_BLOCK, x += GOLEM_PROMPT_BLOCK) {                       \
+            BLOCK(x, in < GOLEM_PROMPT_BLOCK ? in : GOLEM_PROMPT_BLOCK, q, n);                    \
+            q += (ptrdiff_t)(GOLEM_PROMPT_BLOCK / GOLEM_ACT_BLOCK) * n;                           \
+        }                                                                                         \
     }
-}
+QUANTISE_BLOCKS(quantise_prompt, quantise_block)
+#ifdef PROMPTS_OF_CODES
+QUANTISE_BLOCKS(quantise_precise, quantise_precise_block)
+#endif
 
 #endif

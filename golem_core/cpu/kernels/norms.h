@@ -84,28 +84,24 @@ static void rows_softmax(const golem_record *r, golem_worker *w, int64_t from, i
         softmax_of(unit_at(bx, &r->in[0], row, span), unit_at(bo, &r->out[0], row, span), r->width);
 }
 
-/* Blocks of 32 whose rest waits on the stack: as many as a prompt's share a base. */
-enum { QUANTISED_AT_ONCE = GOLEM_PROMPT_BLOCK / GOLEM_ACT_BLOCK };
+/* Blocks of 32 whose rest waits on the stack. */
+enum { QUANTISED_AT_ONCE = 8 };
 
-/* A row as two columns of codes: itself, and what rounding it left. Their products add up to one
- * with activations of about 15 bits. */
-static void quantise_twice(const golem_linear_isa *linear, int prompt, const float *x, int width,
+/* A drawn row as two columns of codes: itself, and what rounding it left. Their products add up to
+ * one with activations of about 15 bits. */
+static void quantise_twice(const golem_linear_isa *linear, const float *x, int width,
                            golem_q8 *codes, int n) {
-    void (*quantise)(const float *, int, golem_q8 *, int) =
-        prompt ? linear->quantise_prompt : linear->quantise_row;
     float rest[QUANTISED_AT_ONCE * GOLEM_ACT_BLOCK];
     for (int i = 0; i < width; i += QUANTISED_AT_ONCE * GOLEM_ACT_BLOCK) {
         int left = width - i, piece = QUANTISED_AT_ONCE * GOLEM_ACT_BLOCK;
         if (left < piece) piece = left;
-        quantise(x + i, piece, codes, n);
-        for (int j = 0; j < piece; j += 16) {
+        linear->quantise_row(x + i, piece, codes, n);
+        for (int j = 0; j < piece; j++) {
             const golem_q8 *block = codes + (int64_t)(j / GOLEM_ACT_BLOCK) * n;
-            const int h = j / 16 % 2;
-            const float scale = prompt ? linear->prompt_scale(block, h) : block->d[h];
-            for (int k = 0; k < 16; k++)
-                rest[j + k] = x[i + j + k] - scale * (float)block->q[16 * h + k];
+            const int k = j % GOLEM_ACT_BLOCK;
+            rest[j] = x[i + j] - block->d[k / 16] * (float)block->q[k];
         }
-        quantise(rest, piece, codes + 1, n);
+        linear->quantise_row(rest, piece, codes + 1, n);
         codes += (int64_t)QUANTISED_AT_ONCE * n;
     }
 }
@@ -120,9 +116,9 @@ static void rows_quantise(const golem_record *r, golem_worker *w, int64_t from, 
     for (int64_t row = from; row < to; row++) {
         const float *x = unit_at(bx, &r->in[0], row, 0);
         if (row < codes.drawn && r->i[1]) continue;
-        if (planes_of(linear, codes.planes, row >= codes.drawn) == 2) {
+        if (row < codes.drawn && codes.planes == 2) {
             golem_code_column column = column_of(&codes, row);
-            quantise_twice(linear, row >= codes.drawn, x, r->width, column.q, column.n);
+            quantise_twice(linear, x, r->width, column.q, column.n);
         } else {
             quantise_column(w, &codes, row, x, r->width, 0);
         }

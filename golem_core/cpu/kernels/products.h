@@ -208,7 +208,7 @@ static inline void read_on(golem_act *act, const uint8_t *end, const uint8_t *ne
 
 /* Groups from .. to - 1 of a segment over columns begin .. end - 1 of act, whose codes are
  * golem_codes of all columns, or lie n apart where act says so and one call takes all: the first
- * `drawn` columns have `planes` each, and the others where the set has planes for prompts. expert selects the matrices; rows are where the columns go
+ * `drawn` columns have `planes` each. expert selects the matrices; rows are where the columns go
  * among the `stored` rows of the store, of which stored_drawn are drawn, NULL: as they are. */
 static void multiply(const golem_segment *s, golem_worker *w, const golem_act *act, int planes,
                      int columns, int drawn, int begin, int end, int from, int to, int64_t expert,
@@ -226,7 +226,7 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
     golem_act here = *act;
     const int floats = golem_types[s->a.type].act == GOLEM_ACT_F32;
     for (int first = begin, count; first < end; first += count) {
-        int prompt = first >= drawn, both = planes_of(linear, planes, prompt) == 2, at = first;
+        int prompt = first >= drawn, both = !prompt && planes == 2, at = first;
         int most_columns = COLUMNS / (1 + both);
         count = (prompt ? end : drawn) - first;
         if (prompt && !act->n) {   /* to the end of their block */
@@ -240,6 +240,7 @@ static void multiply(const golem_segment *s, golem_worker *w, const golem_act *a
             golem_code_column column = {(golem_q8 *)act->q, act->n};
             if (!act->n) column = column_of(&codes, first);
             here.q = column.q, here.n = column.n, at = 0;
+            here.precise = prompt && codes.precise;
         }
         float *a = sums, *b = gb ? sums + COLUMNS * LANES : NULL;
         int alone = wide < paired_from(linear, s->a.type);

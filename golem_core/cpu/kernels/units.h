@@ -23,24 +23,21 @@ static inline float *unit_at(char *base, const golem_operand *o, int64_t row, in
 /* The codes of a record's rows, of which the first `drawn` are drawn and have `planes` columns
  * each: (blocks of 32, drawn · planes) records, then those of the prompt rows, `columns` of them
  * after the other: (blocks, columns) records, at last (blocks, rows that are left). Where a prompt
- * column has several records, `wide`, these lie side by side. */
+ * column has several records, `wide`, these lie side by side; but where they are `precise`, as
+ * quantise_precise writes them, behind the first ones of all columns. */
 typedef struct {
     golem_q8 *q;
     int64_t rows, drawn;
-    int planes, blocks, wide, columns;
+    int planes, blocks, precise, wide, columns;
 } golem_codes;
 
 static inline golem_codes codes_of(const golem_worker *w, void *q, int64_t rows, int64_t drawn,
                                    int planes, int width) {
     const golem_linear_isa *linear = w->pass->linear;
-    int wide = linear->prompt_scale ? planes : golem_prompt_records(linear);
-    return (golem_codes){q, rows, drawn, planes, width / 32, wide,
+    int precise = planes == 2 && linear->quantise_precise;
+    int wide = precise ? 2 : golem_prompt_records(linear);
+    return (golem_codes){q, rows, drawn, planes, width / 32, precise, wide,
                          block_columns(w->pass, rows - drawn)};
-}
-
-/* Columns of one row, a prompt's or a drawn one. */
-static inline int planes_of(const golem_linear_isa *linear, int planes, int prompt) {
-    return prompt && !linear->prompt_scale ? 1 : planes;
 }
 
 /* Where a row's records are: q[b * n]. */
@@ -55,7 +52,7 @@ static inline golem_code_column column_of(const golem_codes *c, int64_t row) {
     int64_t at = (row - c->drawn) % c->columns, first = row - at, left = c->rows - first;
     int n = (int)(left < c->columns ? left : c->columns) * c->wide;
     int64_t before = c->drawn * c->planes + (first - c->drawn) * c->wide;
-    return (golem_code_column){c->q + before * c->blocks + at * c->wide, n};
+    return (golem_code_column){c->q + before * c->blocks + at * (c->precise ? 1 : c->wide), n};
 }
 
 /* Values of a row, from its block `from` on, as one column of codes. */
@@ -63,8 +60,11 @@ static inline void quantise_column(const golem_worker *w, const golem_codes *c, 
                                    const float *x, int width, int from) {
     const golem_linear_isa *linear = w->pass->linear;
     golem_code_column to = column_of(c, row);
-    (row < c->drawn ? linear->quantise_row : linear->quantise_prompt)(
-        x, width, to.q + (int64_t)from * to.n, to.n);
+    void (*quantise)(const float *, int, golem_q8 *, int) =
+        row < c->drawn ? linear->quantise_row
+        : c->precise   ? linear->quantise_precise
+                       : linear->quantise_prompt;
+    quantise(x, width, to.q + (int64_t)from * to.n, to.n);
 }
 
 /* Lanes of a second operand: its own elements, or one repeated. */

@@ -80,12 +80,13 @@ def pack(name: str, rows: np.ndarray, width: int) -> np.ndarray:
     return out
 
 
-def records(x: np.ndarray, isa: str = "portable", prompt: bool = False) -> np.ndarray:
-    """Columns f32 (n, in), drawn or prompt, quantised: u8 (in / 32, records, bytes of a record)."""
+def records(x: np.ndarray, isa: str = "portable", how: str = "drawn") -> np.ndarray:
+    """Columns f32 (n, in), quantised as ``linear.quantise`` has it: u8 (in / 32, records, bytes of
+    a record)."""
     n, width = x.shape
-    wide = linear.prompt_records(isa) if prompt else 1
+    wide = {"prompt": linear.prompt_records(isa), "precise": 2}.get(how, 1)
     out = np.zeros((width // 32, n * wide, linear.Q8_BYTES), np.uint8)
-    linear.quantise(isa, x, out.reshape(-1), prompt)
+    linear.quantise(isa, x, out.reshape(-1), how)
     return out
 
 
@@ -145,13 +146,30 @@ def tile_columns_of(q: np.ndarray) -> np.ndarray:
     return (base * v).transpose(1, 0, 2, 3).reshape(whole.shape[1], -1)
 
 
+def precise_parts(q: np.ndarray) -> list[dict[str, np.ndarray]]:
+    """Fields of the first and of the second records of precise columns of AVX2. The second ones'
+    steps and sums are 1/128 of the first ones' base."""
+    first, second = np.split(q, 2, axis=1)
+    fine = second.copy()
+    base = first[..., 12:16].copy().view("<f4") / np.float32(128)
+    fine[..., 12:16] = base.view(np.uint8)
+    sums = [slice(8, 12), slice(16, 20), slice(20, 24)]
+    for at in sums:
+        fine[..., at] = (fine[..., at].copy().view("<f4") * np.float32(128)).view(np.uint8)
+    return [parts(first, "avx2", prompt=True), parts(fine, "avx2", prompt=True)]
+
+
 def prepare(
     name: str, x: np.ndarray, how: str = "one", isa: str = "portable"
 ) -> tuple[np.ndarray, np.ndarray]:
     """What a set's kernels of a type take for columns x, and the f64 values it stands for."""
+    if TYPES[name][3] and how == "precise":
+        q = records(x, isa, how)
+        made = [f["d"][..., None] * f["q"] for f in precise_parts(q)]
+        return q, sum(made).transpose(1, 0, 2, 3).reshape(x.shape)
     if TYPES[name][3]:
         prompt = how == "prompt"
-        q = records(x, isa, prompt)
+        q = records(x, isa, "prompt" if prompt else "drawn")
         return q, columns_of(q, isa, prompt)
     return x, x.astype(np.float64)
 

@@ -144,7 +144,7 @@ class TestQuantise:
 
 def prompt_fields(isa, x):
     need(isa)
-    return parts(records(np.asarray(x, np.float32), isa, prompt=True), isa, prompt=True)
+    return parts(records(np.asarray(x, np.float32), isa, "prompt"), isa, prompt=True)
 
 
 def of_all_sizes(seed):
