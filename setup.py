@@ -8,7 +8,9 @@ instruction sets are compiled per function and chosen at import (see golem_core/
 """
 
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -39,23 +41,34 @@ DIRECTIVES = {
 }
 
 
+HEADERS = [str(path) for path in Path("golem_core").rglob("*.h")]
+
+
 class ParallelBuild(build_ext):
-    """Compiles C sources on all cores, and those that extensions share once; distutils takes them
-    in turn, for every extension anew."""
+    """Compiles C sources on all cores, and only those that changed; distutils takes them in turn,
+    for every extension and for every build anew.
+
+    Objects stay below build/, so a wheel made after an editable build links what that compiled.
+    """
 
     def build_extensions(self):
         compile_one = self.compiler.compile
-        compiled = {}
+        made_with = repr((sys.version, self.compiler.compiler_so, FLAGS)).encode()
+        self.build_temp = str(
+            Path("build", f"objects-{blake2b(made_with, digest_size=6).hexdigest()}")
+        )
+        headers = max(map(os.path.getmtime, HEADERS))
 
-        def compile_all(sources, *args, **kwargs):
-            def objects_of(source):
-                key = source, repr((args, kwargs))
-                if key not in compiled:
-                    compiled[key] = compile_one([source], *args, **kwargs)
-                return compiled[key]
+        def objects_of(source, options):
+            [built] = self.compiler.object_filenames([source], output_dir=self.build_temp)
+            changed = max(headers, os.path.getmtime(source))
+            if self.force or not os.path.exists(built) or os.path.getmtime(built) <= changed:
+                compile_one([source], **options)
+            return built
 
+        def compile_all(sources, **options):
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                return [item for part in pool.map(objects_of, sources) for item in part]
+                return list(pool.map(lambda source: objects_of(source, options), sources))
 
         self.compiler.compile = compile_all
         super().build_extensions()
@@ -70,9 +83,8 @@ def extensions():
         if chosen in str(path)
     ]
     built = cythonize(files, compiler_directives=DIRECTIVES) if files else []
-    headers = [str(path) for path in Path("golem_core").rglob("*.h")]
     for extension in built:
-        extension.depends = [*extension.depends, *headers]  # also what headers include
+        extension.depends = [*extension.depends, *HEADERS]  # also what headers include
         extension.extra_compile_args = FLAGS
         extension.extra_link_args = ["-pthread"]
     return built

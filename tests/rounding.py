@@ -76,7 +76,7 @@ def precise_steps(x: np.ndarray) -> np.ndarray:
 
     def block(part: np.ndarray) -> np.ndarray:
         rounded, scale = _stepped(part)
-        squares = (scale.reshape(len(part), -1, 2) ** 2).sum(axis=-1)
+        squares = (scale.reshape(len(part), part.shape[1] // 32, 2) ** 2).sum(axis=-1)
         kept = squares >= OFTEN * squares.mean(axis=-1, keepdims=True)
         return np.where(np.repeat(kept, 32, axis=1), part, rounded)
 

@@ -81,8 +81,8 @@ class Lowering(RowLowering):
     def codes(self, x: Value, planes: int = 1) -> Buffer:
         """x as 8-bit codes, made once: in the store of what makes x, or by a record of its own.
 
-        With two planes every column is followed by what its rounding left, rounded again (of a
-        prompt, where the set has planes for those).
+        With two planes every drawn column is followed by what its rounding left, rounded again;
+        prompt columns are precise ones, where the set has those.
         """
         key = (x.root.id, x.shape, x.offset, x.strides, planes)
         if key not in self._codes:

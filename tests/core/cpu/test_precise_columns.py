@@ -64,9 +64,13 @@ class TestColumns:
         kept = (fine > 0).any(-1)
         # f32 rounds the value that is taken off
         assert (off[kept] <= (fine / 2 + 1e-7 * 127 * coarse)[kept]).all()
-        assert (
-            fine[kept] <= 0.51 / 127 * coarse[kept] * 128 / 127 + coarse.max() / 4096 / 128
-        ).all()
+        for block in (slice(0, 8), slice(8, 16), slice(16, 19)):
+            # half a step in 127 steps, and what rounds that up
+            most = (
+                coarse[:, block] / 2 / 127
+                + coarse[:, block].max((1, 2))[:, None, None] / 4096 / 128
+            )
+            assert (fine[:, block] <= 1.001 * most).all()
         assert (off[~kept] <= 0.5001 * coarse[~kept]).all()
 
     @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
